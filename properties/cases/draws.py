@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import BIAS_MASKS, Case
+from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import FEATURES
 
 
@@ -62,9 +63,12 @@ class Draws:
         """Return the values of a feature to draw for an implementation, the simplest first."""
         return FEATURES[name].drawn(impl.supports, self.features.get(name))
 
-    def excludes(self, case: Case) -> str | None:
-        """Return why the law does not want a given case; None if it does."""
-        for feature in FEATURES.values():
+    def excludes(self, case: Case, features: Iterable[Feature] = tuple(FEATURES.values())) -> str | None:
+        """Return why the law does not want a given case; None if it does.
+
+        features: those whose value the law may not want.
+        """
+        for feature in features:
             wanted = self.features.get(feature.name, feature.unnamed)
             if wanted is not None and feature.value(case) not in wanted:
                 return f"the law wants {' or '.join(map(feature.words, wanted))}"

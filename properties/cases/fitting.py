@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from flash_attest.impls.contract.arguments import rounded_up
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import ANYTHING, Draws
+from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import FEATURES, NO_BIAS
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase
@@ -23,16 +25,31 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
     may take nothing else. Raises AnotherCase if no such case is found.
     """
 
-    def fits(c: Case) -> bool:
-        return unsupported(impl, c) is None and want.excludes(c) is None
-
-    if fits(case):
+    if unsupported(impl, case) is None and want.excludes(case) is None:
         return case
+    # The other features have the same value in all cases that are near.
+    if any(not _takes(impl, want, feature, feature.value(case)) for feature in _STEADY):
+        raise AnotherCase
+
+    def fits(c: Case) -> bool:
+        return unsupported(impl, c, _CHANGING) is None and want.excludes(c, _CHANGING) is None
+
     if impl.supports.accepts is not None or impl.empty_rows != "zero" or case.bias_mask == "finite":
         for candidate in _nearby(case, may_differ=want.cross is not True, keeping=impl.empty_rows != "zero"):
             if fits(candidate):
                 return candidate
     raise AnotherCase
+
+
+_CHANGED = {"seqlen_q", "seqlen_k", "bias", "bias_mask", "bias_keeps_key"}  # fields, by `_nearby`
+_CHANGING = tuple(feature for feature in FEATURES.values() if feature.of is not None or feature.name in _CHANGED)
+_STEADY = tuple(feature for feature in FEATURES.values() if feature not in _CHANGING)
+
+
+def _takes(impl: Implementation, want: Draws, feature: Feature, value: Any) -> bool:
+    """Return whether the implementation and the law take a value of a feature."""
+    wanted = want.features.get(feature.name, feature.unnamed)
+    return feature.takes(impl.supports, value) and (wanted is None or value in wanted)
 
 
 def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from random import Random
 from typing import Any
@@ -75,8 +75,7 @@ def attention_cases(
     small: only small ones. kinds: the seed of a run that combines features with few dtypes and head
     dims; None for all.
     """
-    limits = Limits.on(device, impl.share_on(device), small)
-    return _cases(impl, limits, draws, _Choices.of(impl, limits, draws, kinds))
+    return _cases(_Choices.of(impl, Limits.on(device, impl.share_on(device), small), draws, kinds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +83,7 @@ class _Choices:
     """Holds everything that does not depend on drawn values."""
 
     impl: Implementation
+    limits: Limits
     want: Draws
     multiple: int  # of which lengths are taken, else 1
     seqlen: int  # the longest, but for paths
@@ -94,6 +94,13 @@ class _Choices:
     values: dict[str, tuple]  # of each factor
     impossible: list
     kinds: int | None  # the seed of the run, if it has few kinds
+    strategies: dict[str, st.SearchStrategy] = field(default_factory=dict)  # of the fields drawn so far
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print a few words where Hypothesis would print every value in here, which it does for
+        each law that refuses a draw, and which takes 0.1 s.
+        """
+        printer.text(f"the choices of {self.impl.name}")
 
     @classmethod
     def of(cls, impl: Implementation, limits: Limits, want: Draws, kinds: int | None) -> _Choices:
@@ -126,8 +133,9 @@ class _Choices:
             impossible += [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
         longest = max([most, *(n for _, n in paths)])
         return cls(
-            impl, want, taken, most, longest, pairs, dims, headdim_pairs(impl, limits), values, impossible, kinds
-        )
+            impl, limits, want, taken, most, longest, pairs, dims, headdim_pairs(impl, limits), values, impossible,
+            kinds,
+        )  # fmt: skip
 
     @cached_property
     def factors(self) -> Factors:
@@ -135,13 +143,28 @@ class _Choices:
         off = [name for name in ALONE if FEATURES[name].neutral in self.values[name][:1]]
         return Factors(self.values, RARE, self.impossible, self._sizes, off)
 
+    @cached_property
+    def any_pair(self) -> tuple[tuple[int, int], ...]:
+        """Every pair of (batch, nheads_k)."""
+        return tuple(itertools.chain(*self.pairs.values()))
+
+    @cached_property
+    def any_headdim(self) -> tuple[int, ...]:
+        """Every head dim, those of the first class first."""
+        return tuple(dict.fromkeys(itertools.chain(*self.headdims.values())))
+
     def draw(self, draw: st.DrawFn, name: str, values: tuple | None = None) -> Any:
-        """Draw a field that has one of these values; by default, those of the factor."""
+        """Draw a field that has one of these values; by default, those of the factor.
+
+        A field has the same values each time.
+        """
         values = self.values[name] if values is None else values
         if len(values) == 1:
             return values[0]
+        if name not in self.strategies:  # finding one by all of its values takes longer than drawing
+            self.strategies[name] = one_of(values)
         with COURSE.drawing(self.factors, name, values):
-            return draw(one_of(values))
+            return draw(self.strategies[name])
 
     def draw_window(self, draw: st.DrawFn, kind: str | None) -> Window | None:
         """Draw the number of keys on each side of a window of this kind."""
@@ -272,16 +295,16 @@ def _lengths(impl: Implementation, want: Draws) -> tuple[str, ...]:
 
 
 @st.composite
-def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
+def _cases(draw: st.DrawFn, choices: _Choices) -> Case:
+    impl, want = choices.impl, choices.want
     # Sizes come first, so that they shrink first.
     seqlen_q = choices.draw_length(draw, "seqlen_q")
     cross = want.cross or (_cross(impl, want) and choices.draw(draw, "cross", (False, True)))
     seqlen_k = choices.draw_length(draw, "seqlen_k") if cross else seqlen_q
-    batch, nheads_k = choices.draw(draw, "pair", tuple(itertools.chain(*choices.pairs.values())))
+    batch, nheads_k = choices.draw(draw, "pair", choices.any_pair)
     nheads = nheads_k * (choices.draw(draw, "group", GROUPS) if choices.draw(draw, "gqa") else 1)
     # Then the features, the head dim before the others.
-    dims = tuple(dict.fromkeys(itertools.chain(*choices.headdims.values())))
-    fields: dict[str, Any] = {"headdim": choices.draw(draw, "headdim", dims)}
+    fields: dict[str, Any] = {"headdim": choices.draw(draw, "headdim", choices.any_headdim)}
     fields |= {name: choices.draw(draw, name) for name in TOGETHER}
     fields |= {name: choices.draw(draw, name) for name in ALONE}
     fields["window"] = choices.draw_window(draw, fields["window"])
@@ -302,7 +325,7 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
     stays = any(is_beside(n, tile) for n, tile in zip((seqlen_q, seqlen_k), impl.tile or (), strict=False))
     try:
-        case = fitted(impl, within(want.toward(case), limits, want, shortens, stays, choices.multiple), want)
+        case = fitted(impl, within(want.toward(case), choices.limits, want, shortens, stays, choices.multiple), want)
     except AnotherCase:
         COURSE.refuse()
         reject()

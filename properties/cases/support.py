@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case, text_of
+from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.form_features import RAGGED
 from flash_attest.properties.progress import NOW
@@ -92,13 +93,14 @@ def missing(
     return None
 
 
-def unsupported(impl: Implementation, case: Case) -> str | None:
+def unsupported(impl: Implementation, case: Case, features: Iterable[Feature] = tuple(FEATURES.values())) -> str | None:
     """Return why the implementation does not support the case; None if it does.
 
-    Raises ContractError if its `accepts` raises, or returns neither None nor a text.
+    features: those that can be unsupported. Raises ContractError if its `accepts` raises, or
+    returns neither None nor a text.
     """
     what = None
-    for feature in FEATURES.values():
+    for feature in features:
         value = feature.value(case)
         if not feature.takes(impl.supports, value):
             what = feature.words(value)
