@@ -31,7 +31,7 @@ DEFAULT = "default"
 PROFILES = {
     "smoke": Profile(cases=2, repeats=10, repeats_on_cpu=10, small=True),
     "quick": Profile(cases=12),
-    "default": Profile(cases=24),
+    "default": Profile(cases=16),
     "thorough": Profile(cases=400, repeats_on_cpu=100),
     "nightly": Profile(cases=4000, repeats_on_cpu=100),
 }
