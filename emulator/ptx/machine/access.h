@@ -52,4 +52,15 @@ inline uint64_t address_of(const Warp& warp, int32_t slot, int32_t slot_bytes, i
     return base + static_cast<int64_t>(offset);
 }
 
+// The same for all lanes, active or not.
+inline void addresses_of(const Warp& warp, int32_t slot, int32_t slot_bytes, int32_t offset, uint64_t* addresses) {
+    const uint64_t more = static_cast<uint64_t>(static_cast<int64_t>(offset));
+    const auto* narrow = warp.slot<uint32_t>(slot);
+    const auto* wide = warp.slot<uint64_t>(slot);
+    if (slot_bytes == 4)
+        for (unsigned lane = 0; lane < WARP; ++lane) addresses[lane] = narrow[lane] + more;
+    else
+        for (unsigned lane = 0; lane < WARP; ++lane) addresses[lane] = wide[lane] + more;
+}
+
 }  // namespace emulator::ptx

@@ -63,6 +63,27 @@ public:
         return place;
     }
 
+    // Whether `all_plain` may be asked: every check of a lane can be repeated.
+    bool may_be_plain() const { return quick && gpu.launch->cluster == 1 && space != LOCAL_SPACE && space != PARAM_SPACE; }
+
+    // After `of` the first lane: puts the addresses of all lanes into `hosts`, and returns whether those in `mask` need
+    // no further check either. One pass over all lanes, which g++ vectorises, takes less than one call of `of` for each.
+    bool all_plain(const uint64_t* addresses, uint32_t mask, uintptr_t* hosts) const {
+        if (!region) return false;
+        const bool shared = space == SHARED_SPACE;
+        const uintptr_t low = region->low, room = region->high - low - bytes;
+        if (region->high - low < bytes) return false;
+        const uintptr_t base = shared ? shared_memory() : 0;
+        const uint64_t all = shared ? UINT32_MAX : UINT64_MAX;
+        uint32_t wrong = 0;
+        for (unsigned lane = 0; lane < WARP; ++lane) {
+            const uintptr_t host = base + (addresses[lane] & all);
+            hosts[lane] = host;
+            wrong |= (mask >> lane & 1) & static_cast<uint32_t>((host - low > room) | ((host & (bytes - 1)) != 0));
+        }
+        return !wrong;
+    }
+
 private:
     Warp& warp;
     const Instruction& at;
@@ -95,6 +116,21 @@ Flow load_registers(Warp& warp, const Instruction& at, uint32_t mask) {
     R* to[MOST_REGISTERS];
     for (unsigned i = 0; i < count; ++i) to[i] = warp.slot<R>(o[8 + i]);
     Places places(warp, at, o[0], bytes * count, READ);
+    if (bytes == sizeof(R) && places.may_be_plain()) {
+        uint64_t addresses[WARP];
+        uintptr_t hosts[WARP];
+        addresses_of(warp, o[1], o[2], o[3], addresses);
+        const unsigned first = static_cast<unsigned>(__builtin_ctz(mask));
+        const unsigned char* place = places.of(first, addresses[first]);
+        if (places.all_plain(addresses, mask, hosts)) {
+            detect_spinning(warp, at, place);
+            for (unsigned i = 0; i < count; ++i)
+                each_lane(mask, [&](unsigned lane) {
+                    memcpy(to[i] + lane, reinterpret_cast<const unsigned char*>(hosts[lane]) + i * sizeof(R), sizeof(R));
+                });
+            return Flow::next;
+        }
+    }
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
