@@ -3,9 +3,6 @@ unusual memory.
 """
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -16,6 +13,7 @@ import torch
 from flash_attest.emulator.cuda import CudaError
 from flash_attest.emulator.observation import Kind
 from flash_attest.races.tracing import trace
+from tests.runs import python
 
 pytestmark = pytest.mark.usefixtures("traced_first")
 
@@ -220,6 +218,7 @@ def test_ctrl_c_while_another_thread_launches(tmp_path):
     script = f"""
 import threading, torch
 from flash_attest.emulator.cuda import CudaError, load
+from tests.emulator.cuda.ctrl_c import press
 k = load({str(tmp_path / "k.cu")!r}, "k").k
 def work():
     try:
@@ -228,24 +227,15 @@ def work():
         print(type(error).__name__, flush=True)
 thread = threading.Thread(target=work)
 thread.start()
-print("ready", flush=True)
+press(after=0.5)
 try:
     thread.join()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 thread.join()
 """
-    environment = os.environ | {"PYTHONPATH": os.getcwd()}
-    running = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment,
-        # The signal is ignored if a shell runs this in the background.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    assert running.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    running.send_signal(signal.SIGINT)
-    said = running.communicate(timeout=300)[0]
-    assert running.returncode in (0, 1, -2, 130) and "interrupted" in said
+    ended = python("-c", script)
+    assert ended.returncode in (0, 1, -2, 130) and "interrupted" in ended.stdout, ended.stderr
 
 
 def test_threads_take_turns(cu):

@@ -3,18 +3,13 @@
 An error that stops a GPU is an exception, and Ctrl-C ends a launch.
 """
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import pytest
 import torch
 
 from flash_attest.emulator.cuda import CudaError
 from flash_attest.properties.cases.sparse_memory import sparse_zeros
 from tests.emulator.cuda.sources.scale import SCALE
+from tests.runs import python
 
 
 def test_a_host_function_is_called_as_it_stands(cu):
@@ -176,19 +171,12 @@ def test_ctrl_c_ends_a_launch(tmp_path):
     script = f"""
 import torch
 from flash_attest.emulator.cuda import load
+from tests.emulator.cuda.ctrl_c import press
 k = load({str(tmp_path / "k.cu")!r}, "k").k
-print("ready", flush=True)
+press(after=0.5)
 try:
     k.launch(1, 1)(torch.zeros(1, dtype=torch.int32))
 except KeyboardInterrupt:
     print("interrupted")
 """
-    running = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."},
-        # The signal is ignored if a shell runs this in the background.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    assert running.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    running.send_signal(signal.SIGINT)
-    assert running.communicate(timeout=300)[0] == "interrupted\n"
+    assert python("-c", script).stdout == "interrupted\n"
