@@ -36,10 +36,6 @@ inline int refuse(cudaError_t error, const char* format, ...) {
 
 // Bytes of shared memory that a block on the current device can request. -> a cudaError_t
 inline int shared_memory_limit(int64_t* bytes) {
-#ifdef SHARED_MEMORY_LIMIT  // simulates smaller devices
-    *bytes = SHARED_MEMORY_LIMIT;
-    return cudaSuccess;
-#else
     int device = 0, limit = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (!error) error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
@@ -47,7 +43,6 @@ inline int shared_memory_limit(int64_t* bytes) {
     if (error) (void)cudaGetLastError();  // clears the error, which the next launch would otherwise report
     return error ? refuse(error, "the device does not say how much shared memory it has: %s", cudaGetErrorString(error))
                  : cudaSuccess;
-#endif
 }
 
 // Launches a one-dimensional grid with dynamic shared memory and checks for errors; no launch for 0

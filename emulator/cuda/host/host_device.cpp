@@ -22,6 +22,7 @@ struct Event {
 
 std::mutex lock;
 std::unordered_map<const void*, size_t> opted_in;  // bytes of dynamic shared memory
+std::atomic<int> most_shared{LARGEST_SHARED};        // bytes that a block can opt in to
 
 }  // namespace
 
@@ -43,6 +44,10 @@ cudaError_t emulator_cuda_device(int device) {
 
 cudaError_t emulator_cuda_device_attribute(int* value, int attribute, int device) {
     if (device != 0) return emulator_cuda_returned(cudaErrorInvalidDevice);
+    if (attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin) {
+        *value = most_shared;
+        return cudaSuccess;
+    }
     switch (attribute) {
 #define CUDA_SHIM_ATTRIBUTE(name, number, its_value) \
     case number: *value = its_value; return cudaSuccess;
@@ -51,6 +56,9 @@ cudaError_t emulator_cuda_device_attribute(int* value, int attribute, int device
     }
     return emulator_cuda_returned(cudaErrorInvalidValue);
 }
+
+// Lets a block opt in to this many bytes only, as on a smaller device. Returns how many it was before.
+int emulator_cuda_set_most_shared(int bytes) { return most_shared.exchange(bytes); }
 
 cudaError_t emulator_cuda_device_properties(cudaDeviceProp* properties, int device) {
     if (device != 0) return emulator_cuda_returned(cudaErrorInvalidDevice);
@@ -124,7 +132,7 @@ cudaError_t emulator_cuda_set_function_attribute(const void* function, int attri
     std::lock_guard<std::mutex> guard(lock);
     if (!function) return emulator_cuda_returned(cudaErrorInvalidDeviceFunction);
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || static_cast<size_t>(value) > LARGEST_SHARED) return emulator_cuda_returned(cudaErrorInvalidValue);
+        if (value < 0 || value > most_shared) return emulator_cuda_returned(cudaErrorInvalidValue);
         opted_in[function] = static_cast<size_t>(value);
     } else if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
         if (value < -1 || value > 100) return emulator_cuda_returned(cudaErrorInvalidValue);  // %; -1: the driver's choice

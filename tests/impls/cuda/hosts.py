@@ -2,9 +2,13 @@
 call.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 
 from flash_attest.emulator.cuda import load
+from flash_attest.emulator.cuda.build import host
 from flash_attest.impls.contract.arguments import Sizes
 from flash_attest.impls.cuda.problem import integers
 from flash_attest.impls.diagonals import diagonals
@@ -21,6 +25,16 @@ class Refusal(Exception):
     def __init__(self, status, words):
         super().__init__(words)
         self.status = status
+
+
+@contextlib.contextmanager
+def small_device(most: int) -> Iterator[None]:
+    """Let a block have at most this many bytes of shared memory, as on a smaller device."""
+    before = host().emulator_cuda_set_most_shared(most)
+    try:
+        yield
+    finally:
+        host().emulator_cuda_set_most_shared(before)
 
 
 class Host:

@@ -11,7 +11,7 @@ import torch
 
 from flash_attest.impls.cuda.problem import integers
 from flash_attest.races.tracing import tracing
-from tests.impls.cuda.hosts import Host, Refusal, is_attention, mask_of, unwritten
+from tests.impls.cuda.hosts import Host, Refusal, is_attention, mask_of, small_device, unwritten
 from tests.impls.cuda.values import randn
 
 INF = float("inf")
@@ -222,13 +222,13 @@ def test_missing_scratch_is_refused(fa1):
 
 def test_with_little_shared_memory(fa1):
     """Smaller tiles are chosen. If no tile fits, the refusal has the numbers."""
-    small = Host("fa1", defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
-    small.check(*tensors(40, 70, 32), bias=randn(1, 1, 1, 70), causal="bottom_right")
     needs = "needs {} bytes of shared memory with tiles of {} queries and 16 keys, the device has 24576"
-    q, k, v, _ = tensors(20, 20, 300)
-    with pytest.raises(Refusal, match="fa1_forward: headdim=300 " + needs.format(83200, 8)):
-        small.forward(q, k, v)
+    with small_device(24 * 1024):
+        fa1.check(*tensors(40, 70, 32), bias=randn(1, 1, 1, 70), causal="bottom_right")
+        q, k, v, _ = tensors(20, 20, 300)
+        with pytest.raises(Refusal, match="fa1_forward: headdim=300 " + needs.format(83200, 8)):
+            fa1.forward(q, k, v)
     q, k, v, dout = tensors(20, 20, 128)
     got = fa1.forward(q, k, v)
-    with pytest.raises(Refusal, match="fa1_backward: headdim=128 " + needs.format(36352, 16)):
-        small.backward(dout, q, k, v, got["out"], got["lse"])
+    with small_device(24 * 1024), pytest.raises(Refusal, match="fa1_backward: headdim=128 " + needs.format(36352, 16)):
+        fa1.backward(dout, q, k, v, got["out"], got["lse"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flash_attest.races.tracing import trace
-from tests.impls.cuda.hosts import Host, Refusal, unwritten
+from tests.impls.cuda.hosts import Host, Refusal, small_device, unwritten
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 SMALL_DEVICE = 60_000  # bytes of shared memory: head dims above 128 do not fit backward
@@ -148,9 +148,10 @@ def fa2():
     return Host("fa2")
 
 
-@pytest.fixture(scope="module")
-def small_device():
-    return Host("fa2", defines={"SHARED_MEMORY_LIMIT": SMALL_DEVICE})
+@pytest.fixture
+def on_small_device(fa2):
+    with small_device(SMALL_DEVICE):
+        yield fa2
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +171,8 @@ def test_wide_heads_are_attention(fa2, case):
 
 
 @pytest.mark.parametrize("headdim", [32, 64, 100])
-def test_a_small_device_gets_smaller_tiles(small_device, headdim):
-    small_device.check(**Case(70, 50, headdim, bias="vector").call())
+def test_a_small_device_gets_smaller_tiles(on_small_device, headdim):
+    on_small_device.check(**Case(70, 50, headdim, bias="vector").call())
 
 
 def test_rows_without_keys_are_zero(fa2):
@@ -217,12 +218,12 @@ def test_refusals_have_numbers(fa2, case, words):
     assert (refused.value.status, str(refused.value)) == (INVALID_VALUE, words)
 
 
-def test_too_little_shared_memory_is_refused_with_numbers(small_device):
+def test_too_little_shared_memory_is_refused_with_numbers(on_small_device):
     case = Case(4, 4, 256)
     q, k, v, dout, _ = case.inputs()
-    got, into = small_device.forward(q, k, v), [unwritten(*x.shape) for x in (q, k, v)]
+    got, into = on_small_device.forward(q, k, v), [unwritten(*x.shape) for x in (q, k, v)]
     with pytest.raises(Refusal) as refused:
-        small_device.backward(dout, q, k, v, got["out"], got["lse"], into=into)
+        on_small_device.backward(dout, q, k, v, got["out"], got["lse"], into=into)
     assert refused.value.status == INVALID_CONFIGURATION
     assert str(refused.value) == (
         "fa2_backward: headdim=256 needs 69120 bytes of shared memory with tiles of 16 queries and 16 keys, "
