@@ -5,6 +5,7 @@ check once.
 thorough` runs them. A check that alone finds a bug never has this marker.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations, product
 from types import SimpleNamespace
@@ -62,9 +63,15 @@ def covering(together: int, *parameters: Mapping[str, Any]) -> list:
     every = list(product(*parameters))
     meetings = {names: set(combinations(enumerate(names), together)) for names in every}
     few, unmet = [], set().union(*meetings.values())
+    used = Counter()  # how often each value was chosen, so that all are chosen about equally often
+
+    def gain(names: tuple[str, ...]) -> tuple[int, int]:
+        return len(meetings[names] & unmet), -sum(used[value] for value in enumerate(names))
+
     while unmet:
-        few.append(max(every, key=lambda names: (len(meetings[names] & unmet), -_most_used(names, few))))
+        few.append(max(every, key=gain))
         unmet -= meetings[few[-1]]
+        used.update(enumerate(few[-1]))
     return [
         pytest.param(
             *(values[name] for values, name in zip(parameters, names, strict=True)),
@@ -73,10 +80,3 @@ def covering(together: int, *parameters: Mapping[str, Any]) -> list:
         )
         for names in every
     ]
-
-
-def _most_used(names: tuple[str, ...], few: list[tuple[str, ...]]) -> int:
-    """Return how often the values were chosen before, so that all are chosen about equally
-    often.
-    """
-    return sum(name == other for chosen in few for name, other in zip(names, chosen, strict=True))

@@ -72,7 +72,7 @@ def _build(sources: list[Path], flags: Sequence[str], to: Path) -> None:
 
 def _precompiled(headers: list[Path], how: Sequence[str], to: Path) -> Path:
     """Write a header that includes these, and compile it: reading them takes half of g++'s time
-    for a file. If they do not compile, the message is that of the files that include them.
+    for a file. If they do not compile, g++ says so for each file that includes them.
     """
     to.write_text("".join(f'#include "{header}"\n' for header in headers))
     run(compiler()[0], "-x", "c++-header", *how, to, "-o", f"{to}.gch")
