@@ -16,7 +16,7 @@ from flash_attest.properties.cases import cover
 from flash_attest.properties.machine import gpus
 from tests import huge_pages, scheduling, thorough
 from tests.plugins.patient import ENOUGH, LIMITS
-from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
+from tests.scheduling import pytest_xdist_auto_num_workers, pytest_xdist_make_scheduler  # noqa: F401  (hooks)
 from tests.thorough import (  # noqa: F401  (hooks)
     pytest_configure,
     pytest_deselected,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.properties.machine.gpus import cores
+
 TESTS = Path(__file__).resolve().parent
 # Folders that stay with one worker as a whole: one browser is started, and installed if need be.
 TOGETHER = ("tests/page/",)
@@ -45,6 +47,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Return one worker more than there are cores, as tests wait for processes that hang or sleep.
+
+    Return None if laws are judged.
+    """
+    return cores() + 1 if all(map(_is_ours, config.args)) else None
 
 
 def _is_ours(argument: str) -> bool:
