@@ -214,8 +214,9 @@ class _Choices:
         """Return the pairs (batch, nheads_k) of a row. A length that equals a number of heads shows
         little if there is one.
         """
-        several = [pair for pair in itertools.chain(*self.pairs.values()) if pair[1] > 1]
-        return several if several and row["as many"] in OF_HEADS else self.pairs[row["heads"]]
+        if row["as many"] in OF_HEADS and (several := [pair for pair in self.any_pair if pair[1] > 1]):
+            return several
+        return self.pairs[row["heads"]]
 
     def _of_a_kind(self, row: dict[str, Any], headdim: int, random: Random) -> tuple[dict[str, Any], int]:
         """Return the dtype and the head dim of one of the run's kinds for the features of a row.

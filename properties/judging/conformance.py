@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.cases.features import FEATURES, OF_KEYWORD
+from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
 from flash_attest.properties.checks.order_of_heads import other_order_of_heads
 from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
@@ -153,7 +154,7 @@ class _Trying:
         self.try_features(plain)
         if stale := sorted(set(self.impl.known_failures) - {CONTRACT_CHECK, *laws()}):
             self.problems[f"known_failures names {', '.join(map(law_name, stale))}: there is no such law"] = []
-        self.problems |= {problem: [] for problem in _wrong_cases(self.impl)}
+        self.problems |= {problem: [] for problem in wrong_cases(self.impl, self.plan.device)}
         try:
             check_functions(self.plan.known)
         except Replaces as replaces:  # they are restored, so laws can still be judged
@@ -269,13 +270,23 @@ def _with_advice(headline: str) -> str:
     return headline
 
 
-def _wrong_cases(impl: Implementation) -> list[str]:
-    """Return what is wrong with the cases of known failures."""
+def wrong_cases(impl: Implementation, device: str) -> list[str]:
+    """Return what is wrong with the cases of known failures: they are none, or are not judged in a
+    run on a device.
+    """
     found = []
-    for law, on_devices in impl.known_failures.items():
-        for case in sorted({known.case for known in on_devices.values()}):
+    for name, on_devices in impl.known_failures.items():
+        law = laws().get(name)
+        for on, known in on_devices.items():
+            problem = ""
             try:
-                parse_case(case)
+                case = parse_case(known.case)
             except CaseError as error:
-                found.append(f"known_failures[{law_name(law)!r}]: its case: {str(error).removeprefix('--case: ')}")
-    return found
+                problem = f"its case: {str(error).removeprefix('--case: ')}"
+            else:
+                if known.case and law and on == law.judged_on(device) and on in impl.devices:
+                    reason = unsupported(impl.on(on), case) or law.draws.excludes(case)
+                    problem = f"its case {known.case} is not judged: {reason}" if reason else ""
+            if problem:
+                found.append(f"known_failures[{law_name(name)!r}]: {problem}")
+    return list(dict.fromkeys(found))

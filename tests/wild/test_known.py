@@ -10,7 +10,7 @@ import pytest
 
 from flash_attest import KnownFailure, adapters, wild
 from flash_attest.places import ROOMS
-from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.judging.conformance import wrong_cases
 from flash_attest.properties.judging.plan import CONTRACT_CHECK
 from flash_attest.properties.law import laws
 from flash_attest.wild.known import Because, known
@@ -74,11 +74,12 @@ def stand_ins(monkeypatch):
         yield
 
 
-def test_adapters_name_laws_and_cases_that_there_are(stand_ins):
+def test_adapters_name_laws_and_cases_that_are_judged(stand_ins):
     names = {*laws(), CONTRACT_CHECK}
     for key in wild.PACKAGES | wild.SOURCES:
         for impl in runpy.run_path(str(ROOMS / "wild" / f"{key}.py"))["IMPLS"]:
             assert set(impl.known_failures) <= names, impl.name
             for failure in {one for failures in impl.known_failures.values() for one in failures.values()}:
                 assert failure.why.startswith("finding #"), impl.name
-                parse_case(failure.case)
+            for device in impl.devices:
+                assert wrong_cases(impl, device) == [], impl.name

@@ -143,6 +143,19 @@ def test_the_case_of_a_known_failure_is_a_case():
     assert problem.startswith("known_failures['out_matches_the_definition']: its case: there is no field 'seqlen'; ")
 
 
+@pytest.mark.parametrize(("case", "reason"), [("headdim=7", "headdim 7"), ("causal=True", "the law wants not causal")])
+def test_the_case_of_a_known_failure_is_judged(case, reason):
+    """A case that the law or the device does not take would be passed over without a word."""
+    law = "test_order_of_keys_does_not_matter"
+    supports = replace(torch_math.IMPL.supports, headdims={8, 64})
+    impl = replace(torch_math.IMPL, supports=supports, known_failures={law: {"cpu": KnownFailure("why, #1", case)}})
+    (problem,) = conformance.wrong_cases(impl, "cpu")
+    assert problem.startswith(
+        f"known_failures['order_of_keys_does_not_matter']: its case {case} is not judged: {reason}"
+    )
+    assert conformance.wrong_cases(impl, "cuda") == []
+
+
 def test_a_kept_contract_costs_one_call_for_each_feature():
     """Other sizes are tried only if the plain case shows a problem."""
     count = [0]
