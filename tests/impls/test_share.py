@@ -82,4 +82,4 @@ def test_results_show_the_share(tmp_path):
                  "--report", tmp_path / "report", "properties/test_forward.py", "-k", "lse")  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     cases = {name: entry["cases"] for (_, name), entry in results(tmp_path / "report").items()}
-    assert cases == {"whole": 24, "tenth": 2}
+    assert cases == {"whole": 16, "tenth": 2}

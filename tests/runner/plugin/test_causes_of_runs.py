@@ -15,7 +15,7 @@ LAWS = "contract or sees_exactly or averages or lse_matches or out_matches or hi
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    seed = "--hypothesis-seed=1"  # four laws draw the head dim that is not launched
+    seed = "--hypothesis-seed=6"  # four laws draw the head dim that is not launched; the first that fails says it best
     chosen = ("--impl-from", PLUGINS / "causes.py", "-k", LAWS, "--hypothesis-profile", "smoke", seed, "-n", 1)
     return attest_each({"run": chosen}, tmp_path_factory.mktemp("causes"))["run"]
 
