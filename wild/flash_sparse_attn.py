@@ -21,9 +21,11 @@ from flash_attest.wild.known import Because, known
 ABSENT = () if importlib.util.find_spec("triton_kernels") else ("", ".matmul_ogs", ".numerics")
 STUBS = {f"triton_kernels{name}": mock.MagicMock() for name in ABSENT}
 sys.modules |= STUBS
-package = module_of("flash_sparse_attn", "flash_sparse_attn")
-for name in STUBS:
-    del sys.modules[name]
+try:
+    package = module_of("flash_sparse_attn", "flash_sparse_attn")
+finally:  # also if it is not installed
+    for name in STUBS:
+        del sys.modules[name]
 
 
 def drop_kernels():
