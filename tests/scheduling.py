@@ -35,7 +35,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     """Return our scheduler. Return None if the user has chosen another --dist than tox.ini, or if
     laws are judged: pytest reads tests/conftest.py also in a run without paths.
     """
-    if config.getoption("dist") != "worksteal" or not all(map(_is_ours, config.args)):
+    if config.getoption("dist") != "worksteal" or not _only_tests(config):
         return None
     from xdist.scheduler import LoadFileScheduling  # every run in the checkout imports this module
 
@@ -55,11 +55,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
     Return None if laws are judged.
     """
-    return cores() + 1 if all(map(_is_ours, config.args)) else None
+    return cores() + 1 if _only_tests(config) else None
 
 
-def _is_ours(argument: str) -> bool:
-    return Path(argument.partition("::")[0]).resolve().is_relative_to(TESTS)
+def _only_tests(config: pytest.Config) -> bool:
+    """Return whether the run has none of the laws."""
+    return all(Path(argument.partition("::")[0]).resolve().is_relative_to(TESTS) for argument in config.args)
 
 
 def in_order(config: pytest.Config, items: list[pytest.Item]) -> None:

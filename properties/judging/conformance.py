@@ -28,7 +28,7 @@ from flash_attest.properties.judging.context import (
 from flash_attest.properties.judging.contract_cases import all_values, nearest, of_features, other_size, plain_case
 from flash_attest.properties.judging.plan import CONTRACT_CHECK, Plan, contract_test
 from flash_attest.properties.judging.verdict import law_name
-from flash_attest.properties.law import laws
+from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.state.randomness import Randomness
 from flash_attest.properties.state.thing import Change
@@ -278,15 +278,19 @@ def wrong_cases(impl: Implementation, device: str) -> list[str]:
     for name, on_devices in impl.known_failures.items():
         law = laws().get(name)
         for on, known in on_devices.items():
-            problem = ""
-            try:
-                case = parse_case(known.case)
-            except CaseError as error:
-                problem = f"its case: {str(error).removeprefix('--case: ')}"
-            else:
-                if known.case and law and on == law.judged_on(device) and on in impl.devices:
-                    reason = unsupported(impl.on(on), case) or law.draws.excludes(case)
-                    problem = f"its case {known.case} is not judged: {reason}" if reason else ""
-            if problem:
+            here = law is not None and on == law.judged_on(device) and on in impl.devices
+            if problem := _wrong_case(known.case, impl.on(on), law if here else None):
                 found.append(f"known_failures[{law_name(name)!r}]: {problem}")
     return list(dict.fromkeys(found))
+
+
+def _wrong_case(text: str, impl: Implementation, law: Law | None) -> str:
+    """Return what is wrong with a known failure's case; "" if nothing. law: the one that is judged
+    here; None if it is not.
+    """
+    try:
+        case = parse_case(text)
+    except CaseError as error:
+        return f"its case: {str(error).removeprefix('--case: ')}"
+    reason = (unsupported(impl, case) or law.draws.excludes(case)) if text and law else None
+    return f"its case {text} is not judged: {reason}" if reason else ""
