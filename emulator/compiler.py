@@ -14,8 +14,10 @@ from flash_attest.emulator.errors import NoCompiler
 # -fno-gnu-unique: two libraries made of one file (plain and traced) must not share a variable.
 # -fstack-clash-protection: if local memory is too large, the access to the guard page below the
 # stack faults.
+# -U_FORTIFY_SOURCE: Ubuntu's g++ defines it, and then longjmp to the stack of another fiber aborts.
 COMMON = (
     "-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-ffp-contract=off", "-fstack-clash-protection",
+    "-U_FORTIFY_SOURCE",
 )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 // Fibers, one for each thread of a block, and the signals that can end a launch inside a fiber.
 // ucontext creates fibers, and setjmp switches them: it does not save the signal mask in a system
 // call, so a switch takes 10 ns (swapcontext takes 300).
-#undef _FORTIFY_SOURCE
 #include "runtime.h"
 
 #include <cerrno>

@@ -7,7 +7,7 @@ from itertools import islice
 
 from flash_attest.emulator.observation import Kind
 from flash_attest.properties.calling.meter import MOST_LOOKS
-from flash_attest.properties.failures import Reason, Undecided, findings_of
+from flash_attest.properties.failures import OUT_OF_MEMORY, OutOfMemory, Reason, Undecided, findings_of
 from flash_attest.properties.judging.asynchronous import ENDED, ORDER, TWICE, Asynchronous, asynchronous_in
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.trial import Trial
@@ -76,7 +76,8 @@ def sanitized(
 ) -> list[Finding]:
     """Return the tools' findings about these kernels in these cases of one implementation.
 
-    Raises Undecided if a tool gives no answer and no tool has found anything.
+    Raises Undecided if a tool gives no answer and no tool has found anything; OutOfMemory if the
+    reason is that the process found no memory beside others, so that it is tried again.
     """
     kernels = sorted(kernels)
     first, cases = trials[0], [str(trial.case) for trial in trials]
@@ -113,12 +114,20 @@ def sanitized(
         text = f"{doubtful[0].headline}: not judged, as {why}, and {beyond}; nothing else is reported{traced}"
         raise Undecided("; ".join([text, *undecided]), Reason.RESOURCES if undecided else beyond.why)
     if undecided and not findings:
+        if full := next(filter(None, map(_out_of_memory, watched)), ""):
+            raise OutOfMemory(f"out of memory under compute-sanitizer: {full}")
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES
         if all(each.refuses_device for each in watched):
             why = Reason.NO_SANITIZER
             first.known.no_sanitizer = "; ".join(undecided)
         raise Undecided("; ".join(undecided), why)
     return findings
+
+
+def _out_of_memory(watched: sanitizer.Watched) -> str:
+    """Return the line in which a process that failed says that memory ran out; "" if it did not."""
+    lines = watched.printed.splitlines() if watched.status else []
+    return next((line.strip() for line in lines if OUT_OF_MEMORY.search(line)), "")
 
 
 def _traces(trial: Trial) -> str:

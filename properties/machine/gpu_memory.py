@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from flash_attest.properties.failures import OutOfMemory, Reason, Undecided
+from flash_attest.properties.failures import OutOfMemory, Reason, Undecided, is_out_of_memory
 from flash_attest.properties.machine.gpu_turns import turns_of
 from flash_attest.properties.progress import NOW
 from flash_attest.texts import gib
@@ -49,9 +49,9 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
         try:
             answer = attempt()
         except OutOfMemory as error:
-            too_small = 0 < free < ENOUGH
+            too_small = free is not None and free < ENOUGH
             known.waits_in_vain += not too_small
-            told = f", alone on the GPU with {gib(free, 1)} free" if free else ""
+            told = "" if free is None else f", alone on the GPU with {gib(free, 1)} free"
             why = Reason.GPU_MEMORY if too_small else Reason.RESOURCES
             raise OutOfMemory(f"{error}{told}", why) from None
     known.waits_in_vain = 0
@@ -105,17 +105,18 @@ def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
 
 
 @contextmanager
-def _alone(device: str) -> Iterator[int]:
+def _alone(device: str) -> Iterator[int | None]:
     """Be alone on the GPU in this block. Yields the bytes of memory that are free.
 
-    Yields 0 if this process has no GPU yet, because memory ran out when it first used it.
+    Yields 0 if the GPU has not even the memory for a context of this process, and None if CUDA did
+    not start, so that nobody can be asked for a turn.
     """
     _free()
     if not torch.cuda.is_initialized():
-        yield 0
+        yield None
         return
     with turns_of(device).alone():
-        yield torch.cuda.mem_get_info()[0]
+        yield _free_bytes()
 
 
 def _free() -> None:
@@ -123,6 +124,16 @@ def _free() -> None:
     gc.collect()
     if torch.cuda.is_initialized():
         _empty_cache()
+
+
+def _free_bytes() -> int:
+    """Return how many bytes of the GPU are free; 0 if they do not suffice to ask."""
+    try:
+        return torch.cuda.mem_get_info()[0]
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            return 0
+        raise
 
 
 def _empty_cache() -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import IO
 
 from flash_attest.interrupted import SIGNALS
-from flash_attest.properties.failures import Reason
+from flash_attest.properties.failures import OutOfMemory, Reason
 from flash_attest.properties.judging.verdict import Result
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.process_things import keep_streams
@@ -92,7 +92,11 @@ def run(
         for descriptor in (requests, answers):
             os.set_inheritable(descriptor, False)
         _close_in_forks(requests, answers)
-        send(answers, start())
+        try:
+            hello = start()
+        except OutOfMemory as error:
+            hello = {"out_of_memory": [str(error), error.why.value]}
+        send(answers, hello)
         while (request := receive(requests)) is not None:
             _forget(prints, stack)
             NOW.reset()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from flash_attest.impls.contract import call
+from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plan import CALLED_WITH, CONTRACT_CHAPTER
 from flash_attest.properties.progress import Seen
 from flash_attest.texts import cut
@@ -61,11 +62,18 @@ class Ending:
     seen: Seen
     printed: tuple[str, ...] = ()  # its last lines
     frames: tuple[str, ...] = ()  # its position in the implementation
+    memory: Reason | None = None  # why there was no memory on the GPU for it to start
 
     @property
     def breaks(self) -> bool:
         """Return whether the implementation broke the contract: it ended the process in a call."""
         return self.seen.in_call and self.kind in (Kind.CRASHED, Kind.EXITED)
+
+    @property
+    def why(self) -> Reason:
+        """Return the reason of a verdict that this ending leaves undecided."""
+        ended = Reason.TIME_LIMIT if self.kind is Kind.TIME_LIMIT else Reason.WORKER_DIED
+        return self.memory or ended
 
     @property
     def of_contract(self) -> bool:

@@ -113,8 +113,7 @@ class Isolated:
                 break
             if answer.kind is not Kind.TIMED_OUT or not answer.case:
                 failure = verdicts.found_before(judgement, answer)
-                why = Reason.TIME_LIMIT if answer.kind is Kind.TIME_LIMIT else Reason.WORKER_DIED
-                result = failure or verdicts.ended(judgement, answer, why)
+                result = failure or verdicts.ended(judgement, answer, answer.why)
                 break
             # A call hangs: judge again without this case, a few times.
             hung.append(answer)
@@ -146,8 +145,7 @@ class Isolated:
                 break
         why = Reason.WORKER_DIED
         if isinstance(answer, Ending):
-            why = Reason.TIME_LIMIT if answer.kind is Kind.TIME_LIMIT else why
-            answer = answer.sentence
+            why, answer = answer.why, answer.sentence
         if isinstance(answer, str):
             result = contract_result(impl.name, UNKNOWN, answer, why)
         else:
@@ -253,7 +251,7 @@ class Isolated:
         """Return the answer, how the process ended, or why no process can be asked."""
         test = law.test_id(impl.name) if law else contract_test(impl.name)
         process = self._for(impl, law)
-        if isinstance(process, str):
+        if not isinstance(process, JudgingProcess):
             return process
         answer, self._last = process.ask(request | self._of(impl, law), deadline), (impl.name, test)
         if isinstance(answer, Ending):
@@ -266,7 +264,7 @@ class Isolated:
                 self._process = None
         return answer
 
-    def _for(self, impl: Implementation, law: Law | None) -> JudgingProcess | str:
+    def _for(self, impl: Implementation, law: Law | None) -> JudgingProcess | Ending | str:
         """Return the process that judges this implementation, or why there is none."""
         judges = self._process_for(impl, law)
         new = {id(each): each for each in (law, impl) if each is not None and id(each) not in self.objects}
@@ -283,9 +281,11 @@ class Isolated:
             self._process = None
         if self._process is None and judges not in self._not_up:
             process = self._new_process(judges, self.limit)
-            if ending := process.begin():
+            if (ending := process.begin()) and ending.memory is None:
                 time.sleep(PAUSE)  # the dead process may still hold the GPU
                 ending = process.begin()
+            if ending and ending.memory:  # it has waited; there may be some for the next law
+                return ending
             if ending:
                 last_line = "; ".join(["", *ending.printed[-1:]])
                 self._not_up[judges] = f"no judging process comes up: {ending.words}{last_line}"

@@ -12,10 +12,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flash_attest import interrupted
+from flash_attest.properties.failures import Reason
 from flash_attest.properties.progress import NOW, Seen
 from flash_attest.runner.descendants import descendants
 from flash_attest.runner.isolation import child
@@ -94,6 +95,9 @@ class JudgingProcess:
             raise
         if isinstance(hello, Ending):
             return hello
+        if "out_of_memory" in hello:
+            words, why = hello["out_of_memory"]
+            return replace(self._ended_here(Kind.OUT_OF_MEMORY, words), memory=Reason(why))
         self.hello, self._judging = hello, NOW.process
         return None
 

@@ -3,6 +3,7 @@ and refused.
 """
 
 import ctypes
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import torch
 
 from flash_attest.emulator.compiler import COMMON, compiler
 from flash_attest.emulator.observation import Action, Kind, Space
-from flash_attest.emulator.runtime import watch
+from flash_attest.emulator.runtime import library, watch
 from flash_attest.emulator.runtime.calls import memory_of
-from flash_attest.emulator.runtime.library import runtime
+from flash_attest.emulator.runtime.library import compiled_cpp, runtime
 from flash_attest.races.tracing import trace
 from tests.places import ROOT
 from tests.runs import python
@@ -107,3 +108,17 @@ def test_a_runtime_that_cannot_be_built_leaves_no_watch_behind(monkeypatch):
         with pytest.raises(RuntimeError, match="no g"), watch.watching(list.append, 0, 0.0, 1.0):
             pass
     assert watch.current() is None
+
+
+def test_fibers_switch_where_the_compiler_checks_longjmp(tmp_path, monkeypatch):
+    """Ubuntu's g++ defines _FORTIFY_SOURCE by itself. The check would abort: a fiber has a stack of
+    its own.
+    """
+    wrapper = tmp_path / "g++"
+    wrapper.write_text(f'#!/bin/sh\nexec {compiler()[0]} -D_FORTIFY_SOURCE=2 "$@"\n')
+    wrapper.chmod(0o755)
+    for file in (library.FOLDER / "fibers.cpp", *library.HEADERS):
+        shutil.copy(file, tmp_path)
+    monkeypatch.setattr(library, "compiler", lambda: (str(wrapper), "fortified"))
+    built = compiled_cpp(tmp_path, [])
+    assert b"_longjmp" in built.read_bytes() and b"longjmp_chk" not in built.read_bytes()

@@ -13,9 +13,10 @@ from flash_attest.impls.contract.loading import from_file
 from flash_attest.properties import test_races
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.failures import LawBroken, Reason
-from flash_attest.properties.judging import sanitized
+from flash_attest.properties.judging import sanitized, search
 from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.progress import NOW
 from flash_attest.races.sanitizer import Tool
 from flash_attest.runner import alone
@@ -159,6 +160,26 @@ def test_memory_that_runs_out_beside_other_cases_leaves_each_to_itself(installed
 
     have_kernels(monkeypatch, kernels_of)
     assert judged().verdict == PASS and [len(cases) for cases in programs] == [1, 1]
+
+
+def test_a_watched_process_without_memory_is_started_again(installed, monkeypatch):
+    """Other workers hold the GPU's memory for a while. It is never a reason to call kernels wrong,
+    or to leave the law undecided without another attempt.
+    """
+    installed()
+    have_kernels(monkeypatch, lambda trial: ["forward"])
+    full = [sys.executable, "-ISc", "print('CUDA error: out of memory\\na hint'); exit(3)"]
+    targets, pauses = [full, full, [sys.executable, "-ISc", ""]], []
+    wait = gpu_memory.when_memory_suffices
+    monkeypatch.setattr(
+        search, "when_memory_suffices", lambda device, *given, **options: wait("cuda", *given, **options)
+    )
+    monkeypatch.setattr(gpu_memory, "_wait", pauses.append)
+    result = judged(case=CASE, alone=lambda *given: targets.pop(0))
+    assert (result.verdict, targets, pauses) == (PASS, [], [1, 4])
+    result = judged(case=CASE, alone=lambda *given: full)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.RESOURCES)
+    assert "out of memory under compute-sanitizer: CUDA error: out of memory" in result.reason
 
 
 def test_a_gpu_that_is_lost_beside_other_cases_is_a_failure_with_its_case(installed, monkeypatch):

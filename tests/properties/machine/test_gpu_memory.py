@@ -250,6 +250,13 @@ def alone(monkeypatch):
     how = []
 
     class Turns:
+        def wanted(self):
+            return False
+
+        @contextmanager
+        def shared(self):
+            yield
+
         @contextmanager
         def large(self):
             yield
@@ -262,6 +269,7 @@ def alone(monkeypatch):
     monkeypatch.setattr(gpu_memory, "turns_of", lambda device: Turns())
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (12 << 30, 16 << 30))
     return how
 
@@ -288,6 +296,18 @@ def _with_backward(how, fits):
 def test_large_tensors_get_the_memory_that_there_is(fits, answer, alone):
     assert first_that_fits("2 GiB", _with_backward(alone, [fits])) == answer
     assert alone == fits
+
+
+def test_a_gpu_without_memory_for_a_context_is_too_small(alone, pauses, monkeypatch):
+    """Even the question how much is free raises then."""
+
+    def ask():
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", ask)
+    with pytest.raises(OutOfMemory, match=r"alone on the GPU with 0\.0 GiB free") as e:
+        when_memory_suffices("cuda", Known(), full_at_first(100))
+    assert e.value.why is Reason.GPU_MEMORY and alone == ["alone"]
 
 
 def test_what_does_not_fit_a_gpu_alone_is_no_failure(alone):

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from flash_attest.properties.cases.case import parse_case
-from flash_attest.properties.failures import Reason
+from flash_attest.properties.failures import OutOfMemory, Reason
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.progress import NOW
@@ -178,6 +178,23 @@ def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypa
         third = judging.law(LAW, good.IMPL)
     reason = "no judging process comes up: exit status 1; RuntimeError: CUDA error: out of memory"
     assert first.reason == second.reason == reason and attempts == 2 and third.verdict == PASS
+
+
+@pytest.mark.parametrize("why", [Reason.GPU_MEMORY, Reason.RESOURCES])
+def test_a_process_without_memory_on_the_gpu_leaves_its_law_to_that_reason(tmp_path, why):
+    """The next law starts a process again: other programs may have given memory back."""
+    with isolated(tmp_path, good.IMPL) as judging:
+        start = judging.start
+
+        def full(device):
+            raise OutOfMemory("out of memory when the process first used the GPU", why)
+
+        judging.start = full
+        contract, law = judging.contract(good.IMPL), judging.law(LAW, good.IMPL)
+        judging.start = start
+        assert judging.law(LAW, good.IMPL).verdict == PASS
+    assert [(result.verdict, result.why) for result in (contract, law)] == [(UNKNOWN, why)] * 2
+    assert "out of memory when the process first used the GPU; it had launched no case" in law.reason
 
 
 def test_what_does_not_come_up_stops_no_other(tmp_path, monkeypatch):
