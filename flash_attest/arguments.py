@@ -70,14 +70,24 @@ class Parser(argparse.ArgumentParser):
         self.exit(FAILED, f"{self.prog}: {message}\n")
 
 
+class Joined(argparse.Action):
+    """Joins the names of an option A,B that is given again, where argparse would keep the last."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Add the names to those before."""
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if before is None else f"{before},{values}")
+
+
 # --- the options that several commands have -------------------------------------------------------
 
 
 def add_impl(parser: argparse.ArgumentParser, unless: str) -> None:
     """Add --impl. unless: which implementations are taken without it."""
     parser.add_argument(
-        "--impl", metavar="A,B", help=f"only these implementations ({unless}; an unknown name lists the known ones)"
-    )
+        "--impl", metavar="A,B", action=Joined,
+        help=f"only these implementations ({unless}; an unknown name lists the known ones)",
+    )  # fmt: skip
 
 
 def add_impl_from(parser: argparse.ArgumentParser, what: str = "the Implementation in this file") -> None:

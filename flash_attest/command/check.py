@@ -18,6 +18,7 @@ from pathlib import Path
 from flash_attest.arguments import (
     INTERRUPTED,
     WRONG,
+    Joined,
     Parser,
     add_case_timeout,
     add_device,
@@ -70,7 +71,7 @@ def parser_of_options() -> Parser:
         metavar="TARGET",
         help="FILE.py[:NAME], MODULE:NAME, a package with an adapter, or one of ours",
     )
-    add("--impl", metavar="A,B", help="judge only these implementations of the targets")
+    add("--impl", metavar="A,B", action=Joined, help="judge only these implementations of the targets")
     add("--list", action="store_true", help="print the names of our implementations and of adapters, and judge nothing")
     add(
         "--law",
@@ -98,6 +99,7 @@ def parser_of_options() -> Parser:
     add(
         "--perturb",
         metavar="A,B",
+        action=Joined,
         help="the perturbations of the laws about races, or none (all; an unknown name lists them)",
     )
     add_case_timeout(parser)

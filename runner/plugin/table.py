@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flash_attest.arguments import EMULATED, EMULATED_HELP
+from flash_attest.arguments import EMULATED, EMULATED_HELP, Joined
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 
 CASES = ", ".join(f"{name} {profile.cases}" for name, profile in PROFILES.items())
@@ -33,7 +33,8 @@ class Option:
     choices: tuple[str, ...] | None = None
     type: type | None = None
     flag: bool = False
-    again: bool = False  # may be given more than once
+    again: bool = False  # each use adds to a list
+    joined: bool = False  # each use adds names to a text A,B
     ini: bool = False
 
     def add(self, group: pytest.OptionGroup, prefix: str = "") -> None:
@@ -47,6 +48,8 @@ class Option:
             }
         if self.again:
             arguments |= {"action": "append", "default": []}
+        if self.joined:
+            arguments |= {"action": Joined}
         group.addoption(f"--{prefix}{self.name}", **arguments)
 
 
@@ -65,6 +68,7 @@ PERTURB = Option(
     "the perturbations under which test_races repeats calls, for example stress,cold, or none (all that the device "
     "has; an unknown name lists them; docs/why/races.md)",
     metavar="NAMES",
+    joined=True,
 )
 CASE_TIMEOUT = Option(
     "case-timeout",
@@ -95,7 +99,9 @@ NO_ISOLATION = Option(
 )
 
 SUITE = (
-    Option("impl", "judge only these implementations (an unknown name lists the known ones)", metavar="A,B"),
+    Option(
+        "impl", "judge only these implementations (an unknown name lists the known ones)", metavar="A,B", joined=True
+    ),
     Option(
         "impl-from",
         "judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again; with = for a file outside "

@@ -8,6 +8,7 @@ import pytest
 
 from flash_attest import arguments, command
 from flash_attest.arguments import Parser
+from flash_attest.command.check import parser_of_options
 from flash_attest.did_you_mean import did_you_mean
 from tests.places import ROOT
 
@@ -184,3 +185,10 @@ def test_an_option_has_the_same_form_in_every_command(monkeypatch):
     )
     assert all(len(forms[option]) > 1 for option in shared)
     assert {option: by for option, by in forms.items() if len(set(map(repr, by.values()))) > 1} == {}
+
+
+@pytest.mark.parametrize("option", ["--impl", "--perturb"])
+def test_names_in_several_uses_of_an_option_are_joined(option):
+    """The last use alone would leave out the others without a word."""
+    options = parser_of_options().parse_args([option, "a", f"{option}=b,c"])
+    assert getattr(options, option[2:]) == "a,b,c"

@@ -15,6 +15,7 @@ from tests.runs import attest_each, results
 
 WRONG = [
     (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
+    (["--impl", "torch_mth", "--impl", "torch_math"], "--impl torch_mth,torch_math: unknown 'torch_mth'; known are "),
     (["--impl", ""], "--impl '': no name given; known are cuda_fa1, "),
     (["--case", "seqlen=65"], "there is no field 'seqlen'; the fields are batch, seqlen_q"),
     (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
