@@ -4,6 +4,8 @@ import gc
 import hashlib
 import io
 import json
+import os
+import sys
 import textwrap
 from collections.abc import Iterator
 
@@ -70,6 +72,22 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_name_for_each_module():
+    """Finds rooms that a test imports as impls.x beside flash_attest.impls.x. All kernels of such a
+    module would be compiled once more.
+    """
+    yield
+    twice = [name for name in list(sys.modules) if f"flash_attest.{name}" in sys.modules and not _other(name)]
+    assert not twice
+
+
+def _other(name: str) -> bool:
+    """Return whether flash_attest has a module of this name that is another file."""
+    own, other = (getattr(sys.modules[each], "__file__", None) for each in (name, f"flash_attest.{name}"))
+    return own is None or other is None or not os.path.samefile(own, other)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def ulp(impl, dtype):
 
 def every_implementation():
     """Yield (implementation, device) for all of the dense form that run here."""
-    for module in map(importlib.import_module, (f"impls.{name}" for name in MODULES)):
+    for module in map(importlib.import_module, (f"flash_attest.impls.{name}" for name in MODULES)):
         for impl in getattr(module, "IMPLS", None) or [module.IMPL]:
             for device in DEVICES:
                 if not isinstance(impl, Absent) and device in impl.devices and impl.supports.form == "dense":
