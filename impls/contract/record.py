@@ -119,8 +119,8 @@ class Implementation:
         slower. {"cpu": 0.2} is for that device alone.
     known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}. A
         KnownFailure in place of the text also has a case that fails, or need not show:
-        `KnownFailure("why, #123", "seqlen_q=65")`. {"repeats_agree": {"cuda": "why, #123"}} is for
-        that device alone (docs/use/reading-a-failure.md#known-failures).
+        `KnownFailure("why, #123", "seqlen_q=65")`. `{"repeats_agree": {"cuda": "why, #123"}}` is
+        for that device alone (docs/use/reading-a-failure.md#known-failures).
     """
 
     name: str
