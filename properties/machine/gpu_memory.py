@@ -89,7 +89,7 @@ def refusals(device: str) -> int:
     """Return how often torch has refused GPU memory to this process; 0 on a CPU."""
     if device != "cuda":
         return 0
-    with suppress(RuntimeError):  # the GPU is lost, which whoever uses it says
+    with suppress(RuntimeError):  # the GPU is lost, which the next call says
         return torch.cuda.memory_stats_as_nested_dict().get("num_ooms", 0)
     return 0
 

@@ -96,7 +96,7 @@ def test_with_enough_memory_the_implementation_takes_too_much(gpu):
     assert (result.verdict, result.why) == (UNKNOWN, Reason.RESOURCES)
 
 
-@pytest.mark.parametrize("gpu", [0], indirect=True)
+@pytest.mark.parametrize("gpu", [None], indirect=True)
 def test_without_a_gpu_yet_nobody_knows_its_memory(gpu):
     with pytest.raises(OutOfMemory) as caught:
         when_memory_suffices("cuda", Known(), lambda: _raise(OutOfMemory("out of memory")))
