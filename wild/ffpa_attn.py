@@ -57,12 +57,14 @@ def implementation(name, *known_failures, **features):
             "cpu": Supports(headdims={64}, **same),
             "cuda": Supports(headdims={320, 512, 1024}, **same),  # of 12, as each is compiled for a minute
         },
-        empty_rows="undefined", traced=True, share={"cpu": 0.02}, known_failures=known(*known_failures), **ATOMICS,
+        empty_rows="undefined", traced=not ON_GPU, share={"cpu": 0.02}, known_failures=known(*known_failures), **ATOMICS,
     )  # fmt: skip
 
 
+# Imported where there is a GPU, it registers its operators for CUDA alone, so none is traced then.
+ON_GPU = torch.cuda.is_available()
 # Kernels for Hopper sum gradients by atomics; those that are emulated do not.
-ATOMICS = {"repeatable": {"out"}} if torch.cuda.is_available() else {}
+ATOMICS = {"repeatable": {"out"}} if ON_GPU else {}
 
 
 BEYOND = "finding #121: offsets of heads have 32 bits"
@@ -89,7 +91,11 @@ MASKED = known(
         out_averages_the_keys_that_a_bias_leaves seed=3
         tiny_scores_match_the_definition regime=flat
     """),
-    Because(HIDDEN, on="cuda").fail("out_averages_the_keys_that_a_bias_leaves tiny_scores_match_the_definition"),
+    # With few heads, a GPU of many SMs gives each tile of keys to another one, and leaves out those
+    # that are hidden.
+    Because(HIDDEN, on="cuda", every_run=False).fail("""
+        out_averages_the_keys_that_a_bias_leaves tiny_scores_match_the_definition
+    """),
 )
 IMPLS = [
     implementation("", KNOWN, causal="optional"),
