@@ -57,14 +57,12 @@ def implementation(name, *known_failures, **features):
             "cpu": Supports(headdims={64}, **same),
             "cuda": Supports(headdims={320, 512, 1024}, **same),  # of 12, as each is compiled for a minute
         },
-        empty_rows="undefined", traced=not ON_GPU, share={"cpu": 0.02}, known_failures=known(*known_failures), **ATOMICS,
+        empty_rows="undefined", traced=True, share={"cpu": 0.02}, known_failures=known(*known_failures), **ATOMICS,
     )  # fmt: skip
 
 
-# Imported where there is a GPU, it registers its operators for CUDA alone, so none is traced then.
-ON_GPU = torch.cuda.is_available()
 # Kernels for Hopper sum gradients by atomics; those that are emulated do not.
-ATOMICS = {"repeatable": {"out"}} if ON_GPU else {}
+ATOMICS = {"repeatable": {"out"}} if torch.cuda.is_available() else {}
 
 
 BEYOND = "finding #121: offsets of heads have 32 bits"
