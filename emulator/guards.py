@@ -69,6 +69,7 @@ def answer() -> None:
             for name, value in answers.items():
                 _before.append((owner, name, vars(owner).get(name, _ABSENT)))
                 setattr(owner, name, value)
+        operators.take_over()
 
 
 def answer_no_more() -> None:

@@ -24,6 +24,9 @@ OUT_OF_MEMORY = re.compile(
     r"|CU\w+_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",  # cuBLAS, cuDNN, cuSOLVER
     re.IGNORECASE,
 )
+# What extensions that were built with torch's stable ABI before 2.13 raise: which call has failed,
+# but not why.
+WITHOUT_REASON = re.compile(r"\bAPI call failed at \S+, line \d+")
 
 
 LONGEST_HEADLINE = 2000  # characters

@@ -58,6 +58,13 @@ BACKWARD = "finding #3: the backward ignores the window"
 SHORT = "seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1:"
 FOUR = "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32"
 MORE_QUERIES = "seqlen_q=65 seqlen_k=1 headdim=64 dtype=float32 causal=True"
+MIDDLE = "finding #2: a window ends by the middle of the query tile"
+# Only calls with a tile of queries past the last key, or with a small window, show these, and a law
+# may draw none.
+OF_DRAWN_CASES = """
+    first_call_decides_nothing huge_scores_match_the_definition out_matches_the_definition
+    row_that_sees_one_key_copies_it single_key_is_copied tiny_scores_match_the_definition
+"""
 BATCHES = "finding #6: k and v of fewer batches are accepted"
 OF_BATCHES = Because(BATCHES, on="cuda").fail("calls_outside_the_promise_raise_or_are_right")
 
@@ -70,7 +77,11 @@ IMPLS = [
                 equal_values_give_no_score_gradient
                 winning_key_is_copied regime=selecting
             """),
-            Because(QUERIES, on="cuda").fail("out_averages_exactly_its_prefix q_dq_equals_k_dk"),
+            Because(QUERIES, on="cuda", every_run=False).fail(f"""
+                {OF_DRAWN_CASES} out_averages_exactly_its_prefix answers_follow_the_values other_calls_do_not_matter
+                ragged_sizes_match_the_definition gradients_match_the_definition gradients_of_keys_sum_to_zero
+                no_dout_gives_no_gradient q_dq_equals_k_dk v_dv_equals_out_dout
+            """),
             Because("finding #5: the stride of the one head is taken for the stride of the batch", FOUR).fail(
                 "any_layout_equals_the_contiguous_one layout=size_one"
             ),
@@ -87,17 +98,18 @@ IMPLS = [
                 out_averages_exactly_its_prefix equal_values_give_no_score_gradient no_dout_gives_no_gradient
                 q_dq_equals_k_dk
             """),
-            Because(QUERIES, on="cuda").fail("""
-                winning_key_is_copied huge_scores_match_the_definition tiny_scores_match_the_definition
-                single_key_is_copied scale_zero_is_q_zero
-            """),
+            Because(QUERIES, on="cuda", every_run=False).fail(
+                f"{OF_DRAWN_CASES} v_dv_equals_out_dout winning_key_is_copied scale_zero_is_q_zero"
+            ),
             Because(BACKWARD, SHORT).fail("""
                 ragged_sizes_match_the_definition regime=shifted_down
                 answers_follow_the_values regime=shifted_down
                 gradients_match_the_definition regime=shifted_down
                 gradients_of_keys_sum_to_zero seqlen_k=3
             """),
-            Because(BACKWARD, on="cuda").fail("keys_beyond_the_window_change_no_bit other_calls_do_not_matter"),
+            Because(BACKWARD, on="cuda", every_run=False).fail("""
+                keys_beyond_the_window_change_no_bit other_calls_do_not_matter
+            """),
             Because("finding #1: rows that see no key of their first tile are NaN").fail("""
                 query_sees_exactly_its_window
                     seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:
@@ -113,9 +125,13 @@ IMPLS = [
         "_band",
         attention,
         [
-            Because("finding #2: a window ends by the middle of the query tile").fail(
+            Because(MIDDLE).fail(
                 "query_sees_exactly_its_window seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1"
             ),
+            Because(MIDDLE, on="cuda", every_run=False).fail(f"""
+                {OF_DRAWN_CASES} answers_follow_the_values other_calls_do_not_matter ragged_sizes_match_the_definition
+                single_query_matches_the_definition
+            """),
             OF_BATCHES,
         ],
         backward=False,

@@ -89,7 +89,11 @@ MASKED = known(
         out_averages_the_keys_that_a_bias_leaves seed=3
         tiny_scores_match_the_definition regime=flat
     """),
-    Because(HIDDEN, on="cuda").fail("out_averages_the_keys_that_a_bias_leaves tiny_scores_match_the_definition"),
+    # With few heads, a GPU of many SMs gives each tile of keys to another one, and leaves out those
+    # that are hidden.
+    Because(HIDDEN, on="cuda", every_run=False).fail("""
+        out_averages_the_keys_that_a_bias_leaves tiny_scores_match_the_definition
+    """),
 )
 IMPLS = [
     implementation("", KNOWN, causal="optional"),

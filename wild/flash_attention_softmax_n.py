@@ -202,7 +202,7 @@ IMPLS = [
         bias={"boolean_matrix"},
         known_failures=[
             Because(LOW, f"{ONE} regime=shifted_down").fail(
-                f"{OF_LOW_SCORES} single_key_is_copied single_query_matches_the_definition"
+                f"{OF_LOW_SCORES} no_dout_gives_no_gradient single_key_is_copied single_query_matches_the_definition"
             ),
             Because(MASK, MASKED).fail("""
                 keys_hidden_by_bias_change_no_bit out_averages_the_keys_that_a_bias_leaves

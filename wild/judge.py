@@ -146,8 +146,9 @@ class Run:
         results = report / "results.json"
         results.unlink(missing_ok=True)  # a run that ends early must not leave the results of an earlier one
         command = [
-            sys.executable, "-m", "flash_attest", "check", package.key, "--profile", row.profile, "--device", self.device,
-            f"--report={report}", f"--time-limit={self.time_limit:g}", *self._emulated(package),
+            sys.executable, "-m", "flash_attest", "check", package.key, "--profile", row.profile,
+            "--device", self.device, "--here", f"--report={report}", f"--time-limit={self.time_limit:g}",
+            *self._emulated(package),
         ]  # fmt: skip
         begun = time.monotonic()
         with open(report / "output.txt", "w", encoding="utf-8") as output:

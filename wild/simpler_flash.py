@@ -82,8 +82,11 @@ IMPLS = [
             """),
             Because(NEGATIVE, f"{ONE} causal=True softmax_scale=-0.25").fail("""
                 lse_matches_the_definition out_matches_the_definition query_sees_exactly_its_prefix
+                out_averages_exactly_its_prefix
                 ragged_sizes_match_the_definition row_that_sees_one_key_copies_it single_key_is_copied
             """),
+            Because(NEGATIVE, f"{ONE} softmax_scale=-0.25").fail("split_keys_merge_by_lse seqlen_k=64"),
+            Because(NEGATIVE, every_run=False).fail("other_calls_do_not_matter"),
             Because(OFFSETS).fail(
                 "offsets_need_64_bits seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16 batch=2 nheads=2"
             ),
@@ -94,11 +97,15 @@ IMPLS = [
 ]
 if torch.cuda.is_available():
     RACED = Because(RACE, every_run=False).fail("""
-        chunks_change_no_bit copies_agree every_column_of_headdim_matters huge_scores_match_the_definition
-        memory_around_inputs_is_not_read out_averages_exactly_its_prefix out_is_additive_in_v
-        out_matches_the_definition out_scales_with_v prefix_alone_equals_prefix_of_the_whole
-        queries_beyond_65535 ragged_sizes_match_the_definition repeats_agree single_key_is_copied
-        split_keys_merge_by_lse tiny_scores_match_the_definition winning_key_is_copied
+        batch_changes_no_bit chunks_change_no_bit copies_agree every_column_of_headdim_matters
+        first_call_decides_nothing hidden_keys_change_no_bit huge_scores_match_the_definition
+        memory_around_inputs_is_not_read neighbours_change_no_bit one_tensor_may_be_q_k_and_v
+        order_of_batches_and_heads_does_not_matter order_of_keys_does_not_matter other_calls_do_not_matter
+        out_averages_exactly_its_prefix out_is_additive_in_v out_matches_the_definition out_scales_with_v
+        outputs_may_be_written_to prefix_alone_equals_prefix_of_the_whole queries_beyond_65535
+        ragged_sizes_match_the_definition repeats_agree shifting_all_scores_changes_only_lse single_key_is_copied
+        split_keys_merge_by_lse tiny_scores_match_the_definition what_memory_held_before_does_not_matter
+        winning_key_is_copied work_waits_on_the_current_stream
     """)
     BEYOND = Because(OFFSETS).fail("tensors_beyond_2_31_elements")
     IMPLS += [flash_attention("_many_queries", [RACED, BEYOND], {"cuda"}, accepts=many_queries)]

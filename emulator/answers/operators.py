@@ -2,7 +2,8 @@
 on the emulated GPU are CPU tensors.
 
 If an operator has kernels for both devices, the kernel for CUDA is used, whichever was registered
-first.
+first. If they were registered before the emulation began, as in a process that saw a GPU, only an
+operator without a kernel for CPU tensors gets the one for CUDA.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ ON_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "AutocastCUDA": "Autocas
 _init, _impl = Library.__init__, Library.impl
 _register_kernel, _register_autocast = CustomOpDef.register_kernel, CustomOpDef.register_autocast
 _library_autocast = torch.library.register_autocast
+OF_TORCH = {"aten", "prims", "_native"}  # namespaces
+_taken_over: list[Library] = []  # a library's kernels end with it
 # (operator, CPU key) pairs that now have a kernel for CUDA.
 _for_cuda: set[tuple[str, str]] = set()
 _defined_for_cuda: weakref.WeakSet[CustomOpDef] = weakref.WeakSet()
@@ -114,6 +117,28 @@ class _unchanged:
 
     def __exit__(self, *_: object) -> None:
         setattr(self.owner, self.name, self.before)
+
+
+def take_over() -> None:
+    """Give operators that were registered for CUDA before the emulation began a kernel for CPU
+    tensors, too.
+    """
+    registered = getattr(torch.library, "_impls", ())  # private: "namespace/name.overload/key", 1,800 of them torch's
+    for entry in [each for each in registered if each.endswith("CUDA")]:
+        namespace, name, key = entry.split("/")
+        if key in ON_CPU and namespace not in OF_TORCH:
+            qualified = f"{namespace}::{name}"
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(qualified, ON_CPU[key]):
+                _taken_over.append(library := Library(namespace, "FRAGMENT"))
+                _impl(library, qualified, _redispatched(namespace, name, key), ON_CPU[key])
+
+
+def _redispatched(namespace: str, name: str, key: str) -> Callable[..., Any]:
+    """Return a function that calls an operator's kernel for a dispatch key."""
+    name, _, overload = name.partition(".")
+    operator = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return lambda *arguments, **keywords: operator.redispatch(keys, *arguments, **keywords)
 
 
 def _on_cpu(device_type: str) -> str:

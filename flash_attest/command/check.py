@@ -91,6 +91,7 @@ def parser_of_options() -> Parser:
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip
     add("--seed", type=_seed, default="0", metavar="N", help="which cases are drawn (0), or random")
     add_device(parser)
+    add("--here", action="store_true", help="leave out the implementations that need another device, and say which")
     add_emulated(parser)
     add("--case", metavar='"FIELD=VALUE ..."', help='judge one case again, as in --case "seqlen_q=65 headdim=64"')
     add_report(parser, "the folder for results.json and index.html (%(default)s)", REPORT)
@@ -172,6 +173,7 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
     }
     found += [f"{name}={value}" for name, value in valued.items() if value is not None]
     flags = {
+        "--here": options.here,
         "--resume": options.resume,
         "--untrusted": options.untrusted,
         "--no-isolation": options.no_isolation,

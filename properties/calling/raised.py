@@ -14,6 +14,7 @@ from flash_attest.impls.contract import call
 from flash_attest.impls.contract.call import Phase
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import (
+    WITHOUT_REASON,
     LawBroken,
     OutOfMemory,
     Raises,
@@ -22,6 +23,7 @@ from flash_attest.properties.failures import (
     is_out_of_memory,
 )
 from flash_attest.properties.machine.clock import Clock, Work
+from flash_attest.properties.machine.gpu_memory import refusals
 from flash_attest.properties.progress import NOW
 from flash_attest.texts import cut, frames_of, traceback_of, type_name, words_of
 
@@ -40,6 +42,7 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
 
     phase: returns the phase of the implementation when it raises.
     """
+    refused = refusals(device)
     with clock.counts(Work.RUNNING), NOW.call():
         try:
             yield
@@ -50,7 +53,8 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
             text = words_of(error)
             NOW.enters(phase().value)
             try:
-                translated = _translated(error, text, phase().value, case, device)
+                more_refused = refusals(device) > refused
+                translated = _translated(error, text, phase().value, case, device, more_refused=more_refused)
             except BaseException:  # isinstance and getattr may run code of the exception's class, too
                 translated = Raises(f"{phase().value} raises {type_name(error)}{text and f': {text}'}", ADVICE)
             # Whatever the frames hold is deleted now: a __del__ is code of the implementation, too.
@@ -69,8 +73,12 @@ def _plain(error: BaseException) -> BaseException | None:
     return error.with_traceback(None) if all(type(each) is str for each in error.args) else None
 
 
-def _translated(error: BaseException, text: str, phase: str, case: Case, device: str) -> LawBroken | Undecided:
-    """Return what an exception of the implementation means for a law. text: of the exception."""
+def _translated(
+    error: BaseException, text: str, phase: str, case: Case, device: str, *, more_refused: bool
+) -> LawBroken | Undecided:
+    """Return what an exception of the implementation means for a law. text: of the exception.
+    more_refused: whether torch has refused GPU memory meanwhile.
+    """
     # --untrusted raises Undecided. An implementation may also do so, but cannot choose the reason.
     if isinstance(error, Undecided):
         return Undecided(text)
@@ -78,7 +86,8 @@ def _translated(error: BaseException, text: str, phase: str, case: Case, device:
         return LawBroken(*_problems_of(error, text))
     if isinstance(error, NotCovered):
         return Undecided(text, Reason.NOT_COVERED)
-    if is_out_of_memory(error) and device_works(device):  # a library may also say this if the GPU does not work
+    full = is_out_of_memory(error) or (more_refused and WITHOUT_REASON.search(text))
+    if full and device_works(device):  # a library may also say this if the GPU does not work
         return OutOfMemory(f"out of memory on {case}: {phase} raises {type_name(error)}: {cut(text, MESSAGE_WIDTH)}")
     first, *others = text.strip().splitlines() or [""]
     # A first line that ends with ":" announces a compiler's lines, which are kept. Lines after a

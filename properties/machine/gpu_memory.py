@@ -85,6 +85,15 @@ def first_that_fits(what: str, attempts: Sequence[Callable[[], Answer]]) -> tupl
     raise Undecided(text, Reason.GPU_MEMORY)
 
 
+def refusals(device: str) -> int:
+    """Return how often torch has refused GPU memory to this process; 0 on a CPU."""
+    if device != "cuda":
+        return 0
+    with suppress(RuntimeError):  # the GPU is lost, which the next call says
+        return torch.cuda.memory_stats_as_nested_dict().get("num_ooms", 0)
+    return 0
+
+
 def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
     """Return attempt(), made while other processes use the GPU, too.
 

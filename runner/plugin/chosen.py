@@ -14,6 +14,7 @@ from flash_attest.properties.cases.support import not_here
 from flash_attest.runner.isolation import importing
 from flash_attest.runner.isolation.importing import Tried
 from flash_attest.runner.plugin.options import Options
+from flash_attest.runner.plugin.terminal import elsewhere_in_words
 from flash_attest.runner.untrusted.entries import check_options
 from flash_attest.runner.untrusted.entries import from_file as untrusted_entries
 
@@ -50,9 +51,12 @@ class Chosen:
                 entries = registry.on_device(chosen, self.options.device)
             except RegistryError as error:
                 raise self._wrong(error) from None
-            if not self.options.asked.named:
+            if not self.options.asked.named or self.options.given("here"):
                 self.elsewhere = self._needing_another_device(entries)
-            self._entries = [entry for entry in entries if entry.name not in self.elsewhere]
+            left = [entry for entry in entries if entry.name not in self.elsewhere]
+            if entries and not left:
+                raise pytest.UsageError(f"nothing is left to judge; {elsewhere_in_words(self.elsewhere)}")
+            self._entries = left
         return self._entries
 
     def _needing_another_device(self, entries: list[Entry]) -> dict[str, str]:

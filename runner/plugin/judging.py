@@ -76,7 +76,8 @@ class Judging:
             return OwnRun(entry.option)
         target = shlex.split(entry.option)[-1].removeprefix("--impl-from=") if entry.option else entry.name
         beside = [other for other in self.chosen.entries if other.option == entry.option]
-        return Checked(target, entry.name if entry.option and len(beside) > 1 else "", entry.option)
+        several = len(beside) + len(self.chosen.elsewhere) > 1
+        return Checked(target, entry.name if entry.option and several else "", entry.option)
 
     def judge_for(self, item: pytest.Item):
         """Return the object that the `judge` fixture gives to a test."""

@@ -37,7 +37,7 @@ SAME = (
     "versions",
     "sources",
 )  # fields that are equal in all parts of a run
-OPTIONS = ("impl", "untrusted", "case", "perturb")  # equal too; not impl_from, as `sources` covers it
+OPTIONS = ("impl", "untrusted", "here", "case", "perturb")  # equal too; not impl_from, as `sources` covers it
 OWN = ("command", "started", "seconds", "workers", "device_name", "platform")  # fields that differ between parts
 
 

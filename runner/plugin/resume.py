@@ -43,7 +43,7 @@ SURROUNDINGS = {
 SUITE = "the suite"  # its key among the sources
 
 # Options that are compared as given. The others do not change verdicts, or are in COMMAND.
-OPTIONS = ("impl", "impl_from", "untrusted", "case", "shard", "perturb")
+OPTIONS = ("impl", "impl_from", "untrusted", "here", "case", "shard", "perturb")
 
 
 class ResumeError(ValueError):

@@ -116,6 +116,7 @@ SUITE = (
         flag=True,
     ),
     DEVICE,
+    Option("here", "leave out the implementations that need another device, and say which", flag=True),
     EMULATED_GPU,
     CASE,
     Option("shard", "judge the I-th of N parts of the laws (flash-attest merge joins them)", metavar="I/N"),

@@ -81,13 +81,13 @@ def given(*arguments) -> list[str]:
 def test_every_option_reaches_pytest():
     arguments = given(
         "mine.py", "--profile", "quick", "--seed", "7", "--device", "cpu", "--report", "there", "--repeats", "3",
-        "--perturb", "cold", "--case-timeout", "9", "--shard", "1/2", "--resume", "--untrusted", "--no-isolation",
-        "-k", "causal", "-x", "-vv",
+        "--perturb", "cold", "--case-timeout", "9", "--shard", "1/2", "--resume", "--untrusted", "--here",
+        "--no-isolation", "-k", "causal", "-x", "-vv",
     )  # fmt: skip
     for text in (
         "--impl-from=mine.py", "--hypothesis-profile=quick", "--hypothesis-seed=7", "--device=cpu", "--report=there",
         "--repeats=3", "--perturb=cold", "--case-timeout=9.0", "--shard=1/2", "--resume", "--untrusted",
-        "--no-isolation", "-x", "--numprocesses=auto",
+        "--here", "--no-isolation", "-x", "--numprocesses=auto",
     ):  # fmt: skip
         assert text in arguments
     assert arguments[arguments.index("-k") + 1] == "causal" and arguments.count("-v") == 2
@@ -144,6 +144,7 @@ def test_an_unknown_name_is_told_with_the_known_ones(tmp_path):
         (["broken.py", "--law", LAW], 1, "broken cannot be loaded: broken.py:1: importing it raises ModuleNotFoundError"),
         (["field.py"], 1, "unexpected keyword argument 'lsee'; its fields are name, forward, "),
         (["on_gpu.py", "--law", LAW], 1, "runs on cuda only; this run judges on cpu"),
+        (["on_gpu.py", "--here"], 2, "nothing is left to judge; not judged here: on_gpu (runs on cuda only)"),
         (["mine.py", "same_name.py"], 2, "two implementations are named 'mine': in mine.py and in same_name.py"),
         (["mine.py", "-k", "nothing_is_called_this"], 2, "nothing is left to judge: see --law, --chapter, --shard and -k"),
         (["mine.py", "--perturb", "colt"], 2, "--perturb colt: no perturbation; those are "),

@@ -28,6 +28,8 @@ from flash_attest import Implementation, Supports
 IMPLS = [
     Implementation(name="tiny_attention", layout="bhsd", forward=lambda q, k, v: {factor} * sdpa(q, k, v),
                    supports=Supports(headdims={{8}}), outside="undefined", share=0.1),
+    Implementation(name="tiny_attention_on_a_gpu", layout="bhsd", forward=sdpa, devices={{"cuda"}},
+                   supports=Supports(headdims={{8}})),
 ]
 """
 
@@ -75,6 +77,7 @@ def test_a_package_is_judged_once_and_a_new_release_again(index, tmp_path, capsy
     assert run.judge([TINY])
     row = run.results()["tiny_attention"]
     assert (row.version, row.status, row.counts["fail"]) == ("0.1", 0, 0) and row.counts["pass"] > 5 and row.cases > 5
+    assert row.verdict.endswith("; 1 implementation needs a GPU")
     assert "tiny-attention 0.1: as expected: " in capsys.readouterr().out
     assert run.judge([TINY]) and capsys.readouterr().out.endswith(" s (judged before)\n")
     publish(index, "0.2", factor=2)

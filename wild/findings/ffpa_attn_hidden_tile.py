@@ -5,10 +5,11 @@ package: ffpa-attn 0.2.4
 law: out_averages_the_keys_that_a_bias_leaves, tiny_scores_match_the_definition
 case: seqlen_q=1 seqlen_k=65 headdim=64 dtype=float16 bias=matrix bias_mask=dead_row
     bias_keeps_key=True seed=3
-consequence: Before Hopper, masks for padding on the left, for example, turn whole rows into NaN.
+consequence: Masks for padding on the left, for example, turn whole rows into NaN where there are
+    enough heads or queries for all SMs of the GPU.
 found: 2026-11-26
 status: not reported
-gpu: not seen on an H200, where Hopper takes another kernel
+gpu: not seen on an H200, which gives each tile of keys of so few heads to another SM
 shows: AssertionError: out is off by nan from v of the only visible key
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix
 consequence: One fully masked query makes the gradients of all keys of its head NaN. Its out is 0.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200, where the laws fail; the proof runs on a CPU
 shows: AssertionError: 1024 of 1024 elements of dk are NaN
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 
 consequence: out is right (bottom right), but the gradients are those of a mask aligned top left.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200, where the laws fail; the proof runs on a CPU
 shows: AssertionError: dv is off by 0.66
 """
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from flash_attest.impls import torch_math
-from flash_attest.properties.failures import LawBroken, OutOfMemory, Reason
+from flash_attest.impls.contract.call import Phase
+from flash_attest.properties.calling import raised
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.failures import LawBroken, OutOfMemory, Raises, Reason
 from flash_attest.properties.judging import conformance, neighbours, search
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.known import Known
@@ -16,6 +19,7 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine import gpu_memory
+from flash_attest.properties.machine.clock import Clock
 from flash_attest.properties.machine.gpu_memory import ENOUGH, MOST_IN_VAIN, when_memory_suffices
 
 LAW = laws()["test_out_matches_the_definition"]
@@ -92,7 +96,7 @@ def test_with_enough_memory_the_implementation_takes_too_much(gpu):
     assert (result.verdict, result.why) == (UNKNOWN, Reason.RESOURCES)
 
 
-@pytest.mark.parametrize("gpu", [0], indirect=True)
+@pytest.mark.parametrize("gpu", [None], indirect=True)
 def test_without_a_gpu_yet_nobody_knows_its_memory(gpu):
     with pytest.raises(OutOfMemory) as caught:
         when_memory_suffices("cuda", Known(), lambda: _raise(OutOfMemory("out of memory")))
@@ -117,3 +121,39 @@ def test_a_small_gpu_passes_what_fits(gpu):
 
 def _raise(error):
     raise error
+
+
+# What FlashAttention-3 raised on a full H200: its wheel was built with torch's stable ABI.
+NO_REASON = (
+    'torch_call_dispatcher( "aten::new_empty", "", stack.data(), TORCH_ABI_VERSION) API call failed at '
+    "/opt/venv/lib/python3.10/site-packages/torch/include/torch/csrc/stable/ops.h, line 933"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "refusals", "expected"),
+    [
+        (NO_REASON, "cuda", (2, 3), OutOfMemory),
+        (NO_REASON, "cuda", (2, 2), Raises),
+        (NO_REASON, "cuda", (0, 0), Raises),
+        (NO_REASON, "cpu", (2, 3), Raises),
+        ("the launch of the kernel failed", "cuda", (2, 3), Raises),  # as after an attempt to get a larger workspace
+    ],
+)
+def test_an_error_without_a_reason_is_of_memory_only_if_torch_refused_some(
+    text, device, refusals, expected, monkeypatch
+):
+    counts = iter(refusals)
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda: {"num_ooms": next(counts)})
+    monkeypatch.setattr(raised, "device_error", lambda device: "")
+    case = parse_case("seqlen_q=3 seqlen_k=3 headdim=4")
+    with pytest.raises(expected), raised.judged(lambda: Phase.FORWARD, case, device, Clock()):
+        raise RuntimeError(text)
+
+
+def test_a_lost_gpu_is_not_asked_what_it_refused(monkeypatch):
+    def lost():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lost)
+    assert gpu_memory.refusals("cuda") == gpu_memory.refusals("cpu") == 0

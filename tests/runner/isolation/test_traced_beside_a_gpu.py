@@ -64,7 +64,10 @@ def verdicts(tmp_path, file, how, law=TRACED, **changes):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("file", ("triton_kernels.py", pytest.param("numba_kernels.py", marks=pytest.mark.thorough)))
+FILES = ("triton_kernels.py", "registered_kernels.py", pytest.param("numba_kernels.py", marks=pytest.mark.thorough))
+
+
+@pytest.mark.parametrize("file", FILES)
 def test_a_plug_in_is_traced_in_a_process_without_the_gpu(file, tmp_path):
     results = verdicts(tmp_path, file, "isolated")
     assert results["right"][0] == "pass", results["right"]
