@@ -5,8 +5,8 @@ import torch
 from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.cases.lengths import APART
 from flash_attest.properties.cases.limits import FAR
-from flash_attest.properties.cases.sizes import APART
 from flash_attest.properties.checks.comparisons import check_agree, check_copied
 from flash_attest.properties.checks.counts import COUNTED, check_averages, check_counts, countable
 from flash_attest.properties.checks.hidden import check_unseen
@@ -15,23 +15,23 @@ from flash_attest.properties.law import law
 HALVES = (8, 16, 32, 64, 128)  # half a tile of 16 to 256 keys
 
 
-def toward_half_a_tile(case: Case) -> Case:
-    """Return the case with half a tile more keys than queries, if their difference is even and not
-    a whole tile.
+def toward_tiles(case: Case) -> Case:
+    """Return the case with a tile or half a tile more keys than queries, if their difference is
+    even.
 
-    The first query then sees half of a tile, and the last query of its tile sees keys of the next
-    one. A kernel that skips tiles by the first query is right if the difference is whole tiles, and
-    one that rounds the number of tiles by hand may be wrong only then.
+    With half a tile, the first query sees half of a tile, and the last query of its tile sees keys
+    of the next one. A kernel that skips tiles by the first query is right if the difference is
+    whole tiles, and one that rounds the number of tiles by hand may be wrong only then.
     """
-    fitting = [half for half in HALVES if 2 * half < case.seqlen_k]
     more = case.seqlen_k - case.seqlen_q
-    if more <= 0 or more % 2 or more in APART or not fitting:
+    apart = [n for n in APART if n < case.seqlen_k] if more % 4 else [n for n in HALVES if 2 * n < case.seqlen_k]
+    if more <= 0 or more % 2 or more in APART or not apart:
         return case
-    return case.but(seqlen_q=case.seqlen_k - fitting[case.seqlen_q % len(fitting)])
+    return case.but(seqlen_q=case.seqlen_k - apart[case.seqlen_q % len(apart)])
 
 
 @law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal", "lse"), bug="masks",
-     toward=toward_half_a_tile)  # fmt: skip
+     toward=toward_tiles)  # fmt: skip
 def test_query_sees_exactly_its_prefix(trial):
     """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
 
@@ -43,7 +43,7 @@ def test_query_sees_exactly_its_prefix(trial):
 
 
 @law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal", "own v"), bug="masks", where=countable, reach=FAR,
-     shared_kv=False, toward=toward_half_a_tile)  # fmt: skip
+     shared_kv=False, toward=toward_tiles)  # fmt: skip
 def test_out_averages_exactly_its_prefix(trial):
     """With q = 0, out_i is the mean of v over exactly the keys that query i sees.
 

@@ -24,7 +24,9 @@ class Limits:
     seqlen: int
     headdim: int
     elements: int  # in all score matrices, which the oracle holds at once; q, k and v may each have four times as many
-    heads: int = 10**6  # the largest batch * nheads; a case with more gets one key head
+    heads: int = (
+        10**6
+    )  # the largest batch * nheads; a case with more gets at most half as many, as each takes an emulator long
     stretch: int = LONG  # the largest factor of lengths that a law may ask for
 
     @classmethod
@@ -64,6 +66,8 @@ class Limits:
 def within(case: Case, limits: Limits, want: Draws, shortens: bool, stays: bool = False, multiple: int = 1) -> Case:
     """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
 
+    Fewer heads may be fewer batches.
+
     The tensors are checked, too, because the score matrix of a single query is small for any number
     of keys. shortens: whether lengths may change. They stay multiples of `multiple`. stays: whether
     heads are left out instead, as a length lies beside a tile of the implementation.
@@ -82,8 +86,12 @@ def within(case: Case, limits: Limits, want: Draws, shortens: bool, stays: bool 
         fits = fits // multiple * multiple
         lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
         return case.but(**{name: n if n <= fits else multiple + (n - multiple) % fits for name, n in lengths.items()})
-    group = case.nheads // case.nheads_k
-    case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+    # Key heads and batches stay as far as they fit: mistakes about them show where several are.
+    kept = min(limits.heads // 2, elements // max(1, matrix), 4 * limits.elements // (max(1, longest) * case.headdim))
+    group = min(case.nheads // case.nheads_k, max(2, kept))
+    nheads_k = min(case.nheads_k, max(1, kept // group))
+    batch = min(case.batch, max(1, kept // (group * nheads_k)))
+    case = case.but(batch=batch, nheads=group * nheads_k, nheads_k=nheads_k)
     # A single head has any usual length, but a law may turn a path of few queries into one of many.
     return case if matrix <= max(elements, limits.seqlen**2) else case.but(seqlen_q=elements // case.seqlen_k)
 

@@ -21,14 +21,7 @@ HEADS = {
 }
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
 TILES = (16, 32, 64, 128)  # rows of the tiles of most kernels; a declared one is added
-NEAR = ("any", "multiple", "beside")  # whether a length is a multiple of a tile
-BESIDE = (-1, 1, 1, 2)  # from a multiple: one row in the last tile shows the most mistakes
-APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagonal then meets the edges of tiles
-FEW = 8  # queries, for which kernels that decode have a path of their own
 USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
-# One key, and lengths that equal another size, from which a kernel may guess its dimensions.
-OF_HEADS = (("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"))
-AS_MANY = (None, ("seqlen_k", "one"), *OF_HEADS, ("seqlen_k", "headdim"))
 
 
 def edges(most: int, least: int = 1) -> list[int]:
@@ -38,24 +31,6 @@ def edges(most: int, least: int = 1) -> list[int]:
     """
     near = {t + d for t in (2**p for p in range(15)) for d in (-1, 0, 1, 2)} | {2 * 2**p + 1 for p in range(15)}
     return sorted(n for n in near if least <= n <= most)
-
-
-@lru_cache(maxsize=1000)
-def near_tiles(near: str, most: int, least: int, tile: int | None) -> tuple[int, ...]:
-    """Return the lengths from least to most that are multiples of a tile, or lie beside one.
-
-    near: "multiple" or "beside". The tiles are those of TILES, with the first three multiples of
-    each and the last one. tile: the declared one; its lengths are half of all, or more.
-    """
-
-    def lengths(size: int) -> list[int]:
-        whole = {size, 2 * size, 3 * size, most // size * size}
-        beside = whole if near == "multiple" else [n + d for n in whole for d in BESIDE]
-        return [n for n in beside if max(least, 1) <= n <= most]
-
-    usual = [n for size in TILES if size != tile for n in lengths(size)]
-    declared = lengths(tile) if tile else []
-    return tuple(sorted(usual + declared * max(1, len(usual) // max(1, len(declared)))))
 
 
 def headdims(impl: Implementation, most: int) -> dict[str, tuple[int, ...]]:
@@ -84,8 +59,3 @@ def headdim_pairs(impl: Implementation, limits: Limits) -> tuple[tuple[int, int]
     """Return the declared pairs (headdim, headdim_v), those within the limits if there are any."""
     pairs = tuple(sorted(impl.supports.headdims_v))
     return tuple(pair for pair in pairs if max(pair) <= limits.headdim) or pairs[:1]
-
-
-def is_beside(n: int, tile: int) -> bool:
-    """Return whether a length lies beside a multiple of a tile."""
-    return n >= tile - 1 and any((n - d) % tile == 0 for d in BESIDE)

@@ -26,26 +26,14 @@ from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, in_declared_blocks
 from flash_attest.properties.cases.fitting import fitted, multiple
 from flash_attest.properties.cases.kinds import kinds_of, pairs_of, set_of
+from flash_attest.properties.cases.lengths import BESIDE, OWN_LENGTH, Lengths, is_beside, may_differ
 from flash_attest.properties.cases.limits import Limits, within
 from flash_attest.properties.cases.paths import on_path, path_lengths
-from flash_attest.properties.cases.sizes import (
-    APART,
-    AS_MANY,
-    BESIDE,
-    FEW,
-    GROUPS,
-    HEADS,
-    NEAR,
-    OF_HEADS,
-    TILES,
-    headdim_pairs,
-    headdims,
-    is_beside,
-    near_tiles,
-)
+from flash_attest.properties.cases.sizes import GROUPS, HEADS, TILES, headdim_pairs, headdims
 from flash_attest.properties.failures import AnotherCase
 
-RARE = {"path": 10, "as many": 6, "large": 16}  # one case in that many has such a value
+# One case in that many has such a value. There is no common divisor, so few would have two.
+RARE = {"path": 11, "as many": 5, "large": 16}
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
@@ -85,9 +73,8 @@ class _Choices:
     impl: Implementation
     limits: Limits
     want: Draws
-    multiple: int  # of which lengths are taken, else 1
-    seqlen: int  # the longest, but for paths
-    longest: int
+    lengths: Lengths
+    longest: int  # length, those of paths included
     pairs: dict[str, tuple]  # of (batch, nheads_k), by class
     headdims: dict[str, tuple[int, ...]]
     headdim_pairs: tuple[tuple[int, int], ...]  # (headdim, headdim_v) that differ
@@ -106,13 +93,12 @@ class _Choices:
     def of(cls, impl: Implementation, limits: Limits, want: Draws, kinds: int | None) -> _Choices:
         taken = multiple(impl)
         most = limits.longest(want, impl.tile, taken)
+        lengths = Lengths(impl, want, most, taken)
         dims = headdims(impl, limits.headdim)
         pairs = {name: tuple((b, n) for b, n in some if b * n <= limits.heads) for name, some in HEADS.items()}
         paths = path_lengths(impl, limits, want, most)
         values: dict[str, tuple] = {
-            "lengths": _lengths(impl, want),
-            "near_q": NEAR,
-            "near_k": NEAR if _cross(impl, want) else NEAR[:1],
+            **lengths.classes,
             "heads": tuple(name for name, some in pairs.items() if some),
             "gqa": (want.gqa,) if want.gqa is not None else (False, True) if impl.supports.gqa else (False,),
             "width": tuple(name for name in dims if name != "large"),
@@ -120,7 +106,6 @@ class _Choices:
             "bias": want.values("bias", impl),
             **{name: want.values(name, impl) for name in ALONE},
             "large": (False, True) if "large" in dims else (False,),
-            "as many": tuple(same for same in AS_MANY if same is None or getattr(want, same[0])[1] is None),
             "path": (None, *paths),
         }
         masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
@@ -133,7 +118,7 @@ class _Choices:
             impossible += [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
         longest = max([most, *(n for _, n in paths)])
         return cls(
-            impl, limits, want, taken, most, longest, pairs, dims, headdim_pairs(impl, limits), values, impossible,
+            impl, limits, want, lengths, longest, pairs, dims, headdim_pairs(impl, limits), values, impossible,
             kinds,
         )  # fmt: skip
 
@@ -184,7 +169,7 @@ class _Choices:
 
     def _sizes(self, row: dict[str, Any], random: Random) -> dict[str, Any]:
         """Return sizes of the classes of a row."""
-        seqlen_q, seqlen_k = self._seqlens(row, random)
+        seqlen_q, seqlen_k = self.lengths.of(row, random)
         pair = random.choice(self._heads(row))
         group = random.choice(GROUPS) if row["gqa"] else 1
         headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
@@ -194,16 +179,11 @@ class _Choices:
             kind, headdim = self._of_a_kind(row, headdim, random)
             pairs = pairs and {"headdims": random.choice(pairs_of(self.impl, self.kinds, self.headdim_pairs))}
         if row["as many"]:
-            name, size = row["as many"]
-            n = min({"one": 1, "nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
-            equal = seqlen_q == seqlen_k
-            seqlen_q, seqlen_k = (
-                n if equal or name == "seqlen_q" else seqlen_q,
-                n if equal or name == "seqlen_k" else seqlen_k,
-            )
+            heads, of = (group * pair[1], pair[1]), row["as many"]
+            seqlen_q, seqlen_k = self.lengths.as_many((seqlen_q, seqlen_k), of, heads, headdim, random)
         if row["path"]:
             seqlen_q, seqlen_k = on_path(
-                row["path"], seqlen_q, seqlen_k, self.impl, self.want, self.seqlen, causal=row["causal"]
+                row["path"], seqlen_q, seqlen_k, self.impl, self.want, self.lengths.most, causal=row["causal"]
             )
         return {
             "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "cross": seqlen_q != seqlen_k, "pair": pair, "group": group,
@@ -214,7 +194,7 @@ class _Choices:
         """Return the pairs (batch, nheads_k) of a row. A length that equals a number of heads shows
         little if there is one.
         """
-        if row["as many"] in OF_HEADS and (several := [pair for pair in self.any_pair if pair[1] > 1]):
+        if row["as many"] == "heads" and (several := [pair for pair in self.any_pair if pair[1] > 1]):
             return several
         return self.pairs[row["heads"]]
 
@@ -249,58 +229,13 @@ class _Choices:
         kind = row["window"]
         return {side: size() for side in SIDES if kind in (side, "both")}
 
-    def _seqlens(self, row: dict[str, Any], random: Random) -> tuple[int, int]:
-        kind = row["lengths"]
-        tile_q, tile_k = self.impl.tile or (None, None)
-        (least_q, most_q), (least_k, most_k) = self.want.seqlen_q, self.want.seqlen_k
-        most_q, most_k = (self.seqlen if n is None else n for n in (most_q, most_k))
-
-        def length(near: str, least: int, most: int, tile: int | None) -> int:
-            if self.multiple > 1 and least <= most // self.multiple * self.multiple:
-                return self.multiple * random.randint(-(-least // self.multiple), most // self.multiple)
-            lengths = () if near == "any" else near_tiles(near, most, least, tile)
-            return random.choice(lengths) if lengths else random.randint(least, most)
-
-        if kind == "more queries":
-            seqlen_k = length(row["near_k"], least_k, most_k, tile_k)
-            return length(row["near_q"], max(least_q, min(seqlen_k + 1, most_q)), most_q, tile_q), seqlen_k
-        if kind == "few queries":
-            seqlen_q = random.randint(least_q, FEW)
-        else:
-            seqlen_q = length(row["near_q"], max(least_q, most_q // 2) if kind == "long" else least_q, most_q, tile_q)
-        if kind in ("equal", "long"):
-            return seqlen_q, seqlen_q
-        if kind == "apart":
-            apart = random.choice(APART)
-            if seqlen_q + apart > most_k:  # else they would be closer
-                seqlen_q = random.randint(least_q, max(least_q, most_k - apart))
-            return seqlen_q, max(min(seqlen_q + apart, most_k), least_k)
-        least_k = max(least_k, min(seqlen_q + 1, most_k)) if kind == "more keys" else least_k
-        return seqlen_q, length(row["near_k"], least_k, most_k, tile_k)
-
-
-def _cross(impl: Implementation, want: Draws) -> bool:
-    """Return whether the two lengths may differ."""
-    return want.cross is not False and (impl.supports.cross or want.cross is True)
-
-
-def _lengths(impl: Implementation, want: Draws) -> tuple[str, ...]:
-    """Return the classes of lengths."""
-    if not _cross(impl, want):
-        return ("equal", "long")
-    first = "any" if want.cross else "equal"
-    if want.seqlen_q[1] is not None or want.seqlen_k[1] is not None:
-        return (first, "any") if first != "any" else (first,)
-    few = ("few queries",) if want.seqlen_q[0] <= FEW else ()
-    return (first, "long", *few, "apart", "more keys", "more queries")
-
 
 @st.composite
 def _cases(draw: st.DrawFn, choices: _Choices) -> Case:
     impl, want = choices.impl, choices.want
     # Sizes come first, so that they shrink first.
     seqlen_q = choices.draw_length(draw, "seqlen_q")
-    cross = want.cross or (_cross(impl, want) and choices.draw(draw, "cross", (False, True)))
+    cross = want.cross or (may_differ(impl, want) and choices.draw(draw, "cross", (False, True)))
     seqlen_k = choices.draw_length(draw, "seqlen_k") if cross else seqlen_q
     batch, nheads_k = choices.draw(draw, "pair", choices.any_pair)
     nheads = nheads_k * (choices.draw(draw, "group", GROUPS) if choices.draw(draw, "gqa") else 1)
@@ -323,10 +258,12 @@ def _cases(draw: st.DrawFn, choices: _Choices) -> Case:
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
     case = in_declared_blocks(FEATURES["hidden"].changed(case, hidden), impl.supports)
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
-    shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
+    shortens = max(seqlen_q, seqlen_k) <= choices.lengths.most
     stays = any(is_beside(n, tile) for n, tile in zip((seqlen_q, seqlen_k), impl.tile or (), strict=False))
     try:
-        case = fitted(impl, within(want.toward(case), choices.limits, want, shortens, stays, choices.multiple), want)
+        case = fitted(
+            impl, within(want.toward(case), choices.limits, want, shortens, stays, choices.lengths.multiple), want
+        )
     except AnotherCase:
         COURSE.refuse()
         reject()
@@ -335,11 +272,6 @@ def _cases(draw: st.DrawFn, choices: _Choices) -> Case:
     return case.but(seed=draw(SEEDS))
 
 
-# In these classes a length is not drawn near a tile, so such a pair would be covered in vain.
-OWN_LENGTH = [
-    *((("lengths", kind), ("near_k", near)) for kind in ("equal", "long", "apart") for near in NEAR[1:]),
-    *((("lengths", "few queries"), ("near_q", near)) for near in NEAR[1:]),
-]
 BIAS_OF = tuple(itertools.product((False, True), repeat=2))  # whether each batch and each head has its own bias
 SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)

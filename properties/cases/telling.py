@@ -14,17 +14,16 @@ def telling(case: Case) -> Case:
 
     offset, odd_rows: rows are multiples of 16 bytes long, as kernels load others by element.
     size_one: there is one query or one key head. sliced: there are several batches, as rows are cut
-    off behind each. mixed: there are two batches and two key heads.
-    Groups of more than two query heads become one head, as limits would otherwise reduce the case
-    to one batch.
+    off behind each. mixed: there are two batches and two heads, and q, k and v have one shape, as a
+    kernel may read one with the strides of another where these fit.
     """
     if case.layout in ("offset", "odd_rows"):
         return case.but(headdim=max(VECTOR, case.headdim - case.headdim % VECTOR))
     if case.layout == "sliced" and case.batch == 1:
         return short(case).but(batch=2)
     if case.layout == "mixed":
-        group = case.nheads // case.nheads_k
-        return short(case).but(batch=2, nheads=2 * (group if group <= 2 else 1), nheads_k=2)
+        case = short(case)
+        return case.but(batch=2, nheads=2, nheads_k=2, seqlen_k=case.seqlen_q)
     if case.layout == "size_one" and 1 not in (case.seqlen_q, case.nheads_k):
         return case.but(nheads=case.nheads // case.nheads_k, nheads_k=1)
     return case

@@ -98,6 +98,9 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     yield from ({"batch": n} for n in _below(case.batch))
     if case.nheads == case.nheads_k:
         yield from ({"nheads": n, "nheads_k": n} for n in _below(case.nheads))
+    if case.seqlen_k == case.nheads_k:  # a kernel may take one for the other
+        group = case.nheads // case.nheads_k
+        yield from ({"nheads": group * n, "nheads_k": n, "seqlen_k": n} for n in (2, 3) if n < case.nheads_k)
     yield from _whole_row_hidden(impl, case)
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
