@@ -24,9 +24,9 @@ class Limits:
     seqlen: int
     headdim: int
     elements: int  # in all score matrices, which the oracle holds at once; q, k and v may each have four times as many
-    heads: int = (
-        10**6
-    )  # the largest batch * nheads; a case with more gets at most half as many, as each takes an emulator long
+    # The largest batch * nheads. A case with more gets at most half as many, as each takes an
+    # emulator long.
+    heads: int = 10**6
     stretch: int = LONG  # the largest factor of lengths that a law may ask for
 
     @classmethod
