@@ -64,9 +64,8 @@ class Limits:
 
 
 def within(case: Case, limits: Limits, want: Draws, shortens: bool, stays: bool = False, multiple: int = 1) -> Case:
-    """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
-
-    Fewer heads may be fewer batches.
+    """Return the case, shortened, or with fewer heads and batches, if its tensors or scores exceed
+    the limits.
 
     The tensors are checked, too, because the score matrix of a single query is small for any number
     of keys. shortens: whether lengths may change. They stay multiples of `multiple`. stays: whether
