@@ -63,13 +63,17 @@ class Draws:
         """Return the values of a feature to draw for an implementation, the simplest first."""
         return FEATURES[name].drawn(impl.supports, self.features.get(name))
 
+    def wanted(self, feature: Feature) -> tuple | None:
+        """Return the values of a feature that the law wants; None if it takes any."""
+        return self.features.get(feature.name, feature.unnamed)
+
     def excludes(self, case: Case, features: Iterable[Feature] = tuple(FEATURES.values())) -> str | None:
         """Return why the law does not want a given case; None if it does.
 
         features: those whose value the law may not want.
         """
         for feature in features:
-            wanted = self.features.get(feature.name, feature.unnamed)
+            wanted = self.wanted(feature)
             if wanted is not None and feature.value(case) not in wanted:
                 return f"the law wants {' or '.join(map(feature.words, wanted))}"
         if self.cross is False and case.seqlen_q != case.seqlen_k:

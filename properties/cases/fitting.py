@@ -48,7 +48,7 @@ _STEADY = tuple(feature for feature in FEATURES.values() if feature not in _CHAN
 
 def _takes(impl: Implementation, want: Draws, feature: Feature, value: Any) -> bool:
     """Return whether the implementation and the law take a value of a feature."""
-    wanted = want.features.get(feature.name, feature.unnamed)
+    wanted = want.wanted(feature)
     return feature.takes(impl.supports, value) and (wanted is None or value in wanted)
 
 
