@@ -78,6 +78,15 @@ def test_one_element_may_be_right_by_chance():
     assert alike(wrong, wrong + 1e-4)
 
 
+def test_half_of_the_few_that_differ_may_be_right_by_chance():
+    """1 + 3 out is out where that is -1/2."""
+    wrong = RIGHT_VALUES + 0.1
+    wrong[0, 0] = RIGHT_VALUES[0, 0]
+    other = wrong.clone()
+    other[0, :2] += 1e-4
+    assert alike(wrong, other)
+
+
 def test_rows_that_are_right_in_one_result_are_judged_though_others_are_wrong():
     one = RIGHT_VALUES.clone()
     one[:2] += 0.1

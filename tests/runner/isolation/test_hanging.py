@@ -77,7 +77,7 @@ def test_the_law_goes_on_without_the_case_that_hangs(tmp_path):
     with isolated(tmp_path, impl, try_contract=False) as judging:
         assert judging.law(LAW, impl).verdict == PASS
     drawn = lengths.read_text().split()
-    hung = int(drawn[len(drawn) // 2])
+    hung = int(min(drawn, key=drawn.count))  # a law gives up when three cases hang
     lengths.unlink()
     with isolated(tmp_path, impl, try_contract=False, limit=2.0) as judging:
         result = judging.law(LAW, impl)

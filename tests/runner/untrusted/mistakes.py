@@ -42,7 +42,7 @@ def leaves_memory_unwritten(q, k, v):
 
 def goes_on_after_the_call(q, k, v):
     out = right(q, k, v)
-    threading.Timer(0.02, lambda: out.mul_(2)).start()
+    threading.Timer(0.005, lambda: out.mul_(2)).start()
     return out
 
 
