@@ -1,9 +1,9 @@
 """flash-attn 2.8.3: FlashAttention-2, its CUDA kernels.
 
 Negative scales are not declared, because the maximum of a row is taken before the scale. lse of a
-row without keys is +inf (finding #143), though documented is the logsumexp of the row. In a dense
-call without any key it stays so, where one law judges it. Elsewhere such rows get -inf here, as
-every law about lse would fail, and say nothing of the other rows.
+row without keys is +inf (finding #143), though the package documents the logsumexp of the row. In a
+dense call without any key it stays +inf, and one law judges it. Elsewhere such rows get -inf here:
+otherwise every law about lse would fail, and none would say anything about the other rows.
 """
 
 import math

@@ -32,7 +32,8 @@ from flash_attest.properties.cases.paths import on_path, path_lengths
 from flash_attest.properties.cases.sizes import GROUPS, HEADS, TILES, headdim_pairs, headdims
 from flash_attest.properties.failures import AnotherCase
 
-# One case in that many has such a value. There is no common divisor, so few would have two.
+# One case in that many has such a value. No two of the numbers have a common divisor, so few cases
+# have two such values.
 RARE = {"path": 11, "as many": 5, "large": 16}
 
 
