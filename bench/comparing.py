@@ -98,10 +98,11 @@ def main(arguments: list[str]) -> int:
     add_impl(parser, "cuda_fa2,triton_fa2; on a CPU torch_math")
     add_impl_from(parser)
     add_device(parser)
-    add("--dtype", type=dtypes, default=("float16",), metavar="A,B", help="such as fp16,bf16 (fp16)")
+    add("--dtype", type=dtypes, action="extend", metavar="A,B", help="such as fp16,bf16 (fp16)")
     add(
         "--size",
         type=sizes,
+        action="extend",
         metavar="N,M",
         help="batch x nheads x seqlen x headdim (4x16x1024x64; on a CPU 1x2x256x64)",
     )
@@ -114,7 +115,7 @@ def main(arguments: list[str]) -> int:
     except RegistryError as error:
         parser.error(str(error))
     measured = 0
-    for case in cases(options.dtype, options.size or (SIZE[device],), (False,)):
+    for case in cases(options.dtype or ("float16",), options.size or (SIZE[device],), (False,)):
         for impl in (entry.impl for entry in registry.on_device(entries, device)):
             for which in ("forward", "backward") if impl.backward else ("forward",):
                 result = _measured(impl, case, device, which)

@@ -26,7 +26,11 @@ def run(arguments: list[str]) -> int:
         "--cases", type=whole, default=1000, metavar="N", help="the number of cases in each regime (1000)"
     )
     parser.add_argument(
-        "--regimes", type=listed, metavar="A,B", help="only these regimes (all; an unknown name lists the known ones)"
+        "--regimes",
+        type=listed,
+        action="extend",
+        metavar="A,B",
+        help="only these regimes (all; an unknown name lists the known ones)",
     )
     add_device(parser)
     add_seed(parser, "which cases are drawn (0)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flash_attest.arguments import (
+    Joined,
     Parser,
     add_device,
     add_emulated,
@@ -64,14 +65,15 @@ def _add_matrix(parser: Parser) -> None:
     add("--write", type=Path, metavar="FILE",
         help="write a summary, as docs/measured/power.md (--races: the tables of docs/why/races.md)")  # fmt: skip
     add("--rows", type=Path, metavar="FILE", help="write its rows as JSON, as docs/measured/power.json")
-    add("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
+    add("--from", type=Path, nargs="+", action="extend", default=[], metavar="JSON", dest="records",
         help="for these three: what --matrix --json or --rows wrote, in one or more environments")  # fmt: skip
 
 
 def _add_races(parser: Parser) -> None:
     group = parser.add_argument_group("--races", "each planted race before each layer of race detection")
     group.add_argument("--races", action="store_true", help="judge; with --json, continue where an earlier run stopped")
-    group.add_argument("--layers", metavar="A,B", help="judge only these layers (an unknown name lists the known ones)")
+    group.add_argument("--layers", action=Joined, metavar="A,B",
+                       help="judge only these layers (an unknown name lists the known ones)")  # fmt: skip
     add_repeats(group, "the most repeats of a call (on a CPU 10, on a GPU 100)")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flash_attest.bench import cells
-from flash_attest.bench.options import parser_of_options
+from flash_attest.bench.options import parsed, parser_of_options
 from flash_attest.bench.plan import plan
 from flash_attest.bench.sizes import DTYPES, Size
 from flash_attest.command.bench import run
@@ -85,6 +85,15 @@ def test_without_dtype_option_refused_dtypes_are_left_out(benched):
     assert on_a_gpu("--impl", "torch_sdpa_flash") == [(half, {"torch_sdpa_flash"})]
     assert on_a_gpu("--impl", "torch_sdpa_flash", "--dtype", "fp32") == [(single, {"torch_sdpa_flash"})]
     assert [("mine" in names) for _, names in on_a_gpu("--impl-from", str(benched()))] == [False, True]
+
+
+def test_an_option_that_is_given_again_adds_to_the_earlier_use():
+    again = [f"--{option}={value}" for option, value in (
+        ("dtype", "bf16"), ("dtype", "fp32"), ("seqlen", "8"), ("seqlen", "9,10"), ("pass", "forward"), ("pass", "backward"),
+    )]  # fmt: skip
+    _, options = parsed(again)
+    assert [*options.dtype] == ["bfloat16", "float32"]
+    assert [*options.seqlen] == [8, 9, 10] and [*options.passes] == ["forward", "backward"]
 
 
 def test_dtypes_are_those_of_cases():

@@ -1,5 +1,6 @@
 """The command as a whole: help without torch, unknown words, exit statuses."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from flash_attest import arguments, command
-from flash_attest.arguments import Parser
+from flash_attest.arguments import Joined, Parser
 from flash_attest.command.check import parser_of_options
 from flash_attest.did_you_mean import did_you_mean
 from tests.places import ROOT
@@ -151,12 +152,15 @@ def test_suggestions(name, words):
 # --- the same option in every command -------------------------------------------------------------
 
 
+WITH_OPTIONS = ("check", "sweep", "bench", "calibrate", "power", "trace", "emulate")
+
+
 def options_of(name, monkeypatch) -> dict:
-    """Return the options of a command: spelling -> (metavar, choices)."""
+    """Return the options of a command: spelling -> action."""
     options = {}
 
     def stop(self, *_):
-        options.update({s: (a.metavar, a.choices) for a in self._actions for s in a.option_strings})
+        options.update({spelling: action for action in self._actions for spelling in action.option_strings})
         raise SystemExit
 
     with monkeypatch.context() as patched:
@@ -169,9 +173,9 @@ def options_of(name, monkeypatch) -> dict:
 
 def test_an_option_has_the_same_form_in_every_command(monkeypatch):
     forms: dict[str, dict] = {}
-    for name in ("check", "sweep", "bench", "calibrate", "power", "trace", "emulate"):
-        for option, form in options_of(name, monkeypatch).items():
-            forms.setdefault(option, {})[name] = form
+    for name in WITH_OPTIONS:
+        for option, action in options_of(name, monkeypatch).items():
+            forms.setdefault(option, {})[name] = (action.metavar, action.choices)
     shared = (
         "--impl",
         "--impl-from",
@@ -192,3 +196,13 @@ def test_names_in_several_uses_of_an_option_are_joined(option):
     """The last use alone would leave out the others without a word."""
     options = parser_of_options().parse_args([option, "a", f"{option}=b,c"])
     assert getattr(options, option[2:]) == "a,b,c"
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_every_option_with_a_list_keeps_all_of_its_uses(name, monkeypatch):
+    lists = {
+        s: a for s, a in options_of(name, monkeypatch).items() if a.metavar and ("," in a.metavar or a.nargs == "+")
+    }
+    keeps = Joined, argparse._AppendAction, argparse._ExtendAction
+    assert [option for option, action in lists.items() if not isinstance(action, keeps)] == []
+    assert lists or name in ("trace", "emulate")
