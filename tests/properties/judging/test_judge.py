@@ -304,6 +304,48 @@ def test_the_case_of_a_known_failure_is_judged_first():
     assert (result.verdict, result.known, result.smallest[:11]) == (FAIL, "twice, #1", "seqlen_q=41")
 
 
+def of_length_41(factor):
+    """Return what multiplies out by a factor at length 41, which `accepts` refuses, but a known failure names."""
+
+    def forward(q, k, v, **options):
+        out, lse = torch_math.forward(q, k, v, **options)
+        return out * (factor if q.shape[1] == 41 else 1), lse
+
+    supports = replace(
+        torch_math.IMPL.supports,
+        bias_grad=False,
+        sink_grad=False,
+        lse_grad=False,
+        accepts=lambda case: "is twice as large, #1" if case.seqlen_q >= 41 else None,
+    )
+    listed = {LAW.name: KnownFailure("twice, #1", "seqlen_q=41 headdim=8 dtype=float32")}
+    return replace(torch_math.IMPL, forward=forward, backward=None, supports=supports, known_failures=listed)
+
+
+def test_the_case_of_a_known_failure_may_be_one_that_accepts_refuses():
+    """So all that is known to be wrong can be left out of what is drawn, and one law shows it."""
+    twice, case = of_length_41(2), parse_case("seqlen_q=41 headdim=8 dtype=float32")
+    result = judge(LAW, twice, Plan(examples=2))
+    compare_with_known(result, twice, "cpu")
+    assert (result.verdict, result.known, result.smallest[:11]) == (FAIL, "twice, #1", "seqlen_q=41")
+    assert judge(LAW, twice, Plan(case=case)).verdict == FAIL  # its replay
+    other = laws()["test_ragged_sizes_match_the_definition"]
+    assert judge(other, twice, Plan(case=case)).reason == "is twice as large, #1"
+    assert judge(other, twice, Plan(examples=20)).verdict == PASS
+
+
+@pytest.mark.parametrize("rest", ["some", "none"])
+def test_a_known_failure_that_is_mended_is_seen_though_accepts_refuses_its_case(rest):
+    mended = of_length_41(1)
+    if rest == "none":
+        supports = replace(mended.supports, accepts=lambda case: "all is wrong, #1")
+        mended = replace(mended, supports=supports)
+    plan = Plan(examples=2, try_contract=False)
+    result = judge(LAW, mended, plan)
+    compare_with_known(result, mended, "cpu")
+    assert (result.verdict, result.reason[:35]) == (FAIL, "passes, but known_failures lists it")
+
+
 def test_a_law_on_results_that_are_wrong_already_fails_as_known():
     result = Result("tested", LAW.chapter, LAW.name, UNKNOWN, "not judged: out is wrong already", Reason.WRONG_ALREADY)
     listed = replace(torch_math.IMPL, known_failures={LAW.name: "race, #1"})
