@@ -75,13 +75,23 @@ class Judgement:
         return self.unsupported(case) is None and self.law.draws.excludes(case) is None
 
     def unsupported(self, case: Case) -> str | None:
-        """Return why the implementation does not support the case; None if it does.
-
-        `accepts` may refuse the case of the law's known failure, as it may leave out all cases that
-        are known to be wrong.
+        """Return why the implementation does not support the case; None if it does. `accepts` does
+        not decide about the case of the law's known failure.
         """
-        known = self.known_failure.case
-        return unsupported(self.impl, case, asks_accepts=not known or case != parse_case(known))
+        return unsupported(self.impl, case, asks_accepts=case != self.known_case)
+
+    @property
+    def known_case(self) -> Case | None:
+        """The case of the law's known failure, or None."""
+        text = self.known_failure.case
+        return parse_case(text) if text else None
+
+    @property
+    def known_is_left_out(self) -> bool:
+        """Whether `accepts` refuses the case of the law's known failure, as it may leave out all
+        that is known to be wrong. Then the law holds in all other cases.
+        """
+        return self.known_case is not None and unsupported(self.impl, self.known_case) is not None
 
     def drawing_from(self, draws: Draws) -> Judgement:
         """Return the same judgement with other conditions on the drawn cases."""
