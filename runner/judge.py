@@ -221,9 +221,10 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
     """Compare a result of a run on a device with known_failures.
 
     A failure listed there is expected, and so is a law whose results are wrong already by the
-    definition, unless it is found apart from the case that is listed. A pass listed there fails, because the list is out of date, unless the failure need
-    not show on every run. A broken contract is expected only if laws are judged on the rest, as it
-    would hide all of them otherwise.
+    definition, unless it is found apart from the case that is listed. A pass listed there fails,
+    because the list is out of date, unless the failure need not show on every run. A broken
+    contract is expected only if laws are judged on the rest, as it would hide all of them
+    otherwise.
     """
     if not isinstance(impl, Implementation):
         return

@@ -308,7 +308,7 @@ KNOWN_CASE = parse_case("seqlen_q=41 headdim=8 dtype=float32")
 
 
 def of_long_ones(factor, wrong=lambda seqlen: seqlen >= 41, accepts=lambda case: case.seqlen_q < 41):
-    """Return what multiplies out by a factor where it is wrong. `accepts` refuses the case of the known failure."""
+    """Return what multiplies out by a factor where it is wrong, and is known to be at length 41."""
 
     def forward(q, k, v, **options):
         out, lse = torch_math.forward(q, k, v, **options)
