@@ -165,8 +165,8 @@ IMPLS = [
         accepts=one_batch,
         known_failures=[
             Because(VIEWS, TILE).fail("batch_changes_no_bit out_matches_the_definition batch=2"),
-            # Laws that make batches of a case.
-            Because(VIEWS, TILE).fail("order_of_batches_and_heads_does_not_matter copies_agree"),
+            # This law makes batches of a case.
+            Because(VIEWS, TILE).fail("order_of_batches_and_heads_does_not_matter"),
             # Blocks race there, and what memory held differs; some laws are for a GPU alone.
             Because(VIEWS, on="cuda", every_run=False).fail("""
                 first_call_decides_nothing one_tensor_may_be_q_k_and_v shifting_all_scores_changes_only_lse
