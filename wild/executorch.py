@@ -52,6 +52,10 @@ def accepts(case):
     return None
 
 
+def whole_tiles(case):
+    return accepts(case) or ("lengths that tiles do not divide are finding #110" if case.seqlen_k % 128 else None)
+
+
 def few_queries(case):
     return accepts(case) or ("more than 4 queries take another path" if case.seqlen_q > 4 else None)
 
@@ -71,9 +75,8 @@ NO_QUERIES = Because("finding #113: 0 queries and grouped heads raise ZeroDivisi
 )
 OFFSETS = Because("finding #112: offsets are 32 bits").fail("offsets_need_64_bits")
 PADDING = Because("finding #110: zeros past the last key are counted as keys").fail("""
-    huge_scores_match_the_definition out_matches_the_definition shifting_all_scores_changes_only_lse
-    single_key_is_copied padding_keys_count_nothing ragged_sizes_match_the_definition
-    tiny_scores_match_the_definition answers_follow_the_values calls_outside_the_promise_raise_or_are_right
+    padding_keys_count_nothing seqlen_q=1 seqlen_k=1 headdim=64 dtype=bfloat16
+    calls_outside_the_promise_raise_or_are_right seqlen_q=1 seqlen_k=128 headdim=64 dtype=bfloat16
 """)
 FIXED = Because(
     "finding #111: P is exp(score - 5), whatever the maximum; of a single key, too, where bfloat16 rounds it"
@@ -84,7 +87,9 @@ FIXED = Because(
 """)
 POWERS, OTHERS = (16, 32, 64, 128, 256), (24, 48, 80, 96, 112, 192)
 IMPLS = [
-    implementation("", attention, POWERS, cross=True, known_failures=[PADDING, NO_QUERIES, OFFSETS]),
+    implementation(
+        "", attention, POWERS, cross=True, accepts=whole_tiles, known_failures=[PADDING, NO_QUERIES, OFFSETS]
+    ),
     implementation("_other_headdims", attention, OTHERS, few=(24,), cross=True, known_failures=[NO_QUERIES, OFFSETS]),
     implementation("_causal", causal, POWERS, causal="always", known_failures=[OFFSETS]),
     implementation(
