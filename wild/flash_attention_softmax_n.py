@@ -88,7 +88,7 @@ def whole_n(case):
 
 def unmasked(case):
     """Refuse what is wrong in the slow function: boolean masks, and low scores."""
-    if case.bias or case.regime in ("shifted_down", "uneven", "rising"):
+    if case.bias or case.regime in ("shifted_down", "uneven", "rising", "large"):
         return "findings #39 and #40"
     return whole_n(case)
 
