@@ -6,8 +6,6 @@ so all variants but one are causal. Gradients are wrong with gqa_interleave (fin
 the head dims of v differ (finding #116): there the forward alone is judged.
 """
 
-import torch
-
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import file_of
