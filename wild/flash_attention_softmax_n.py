@@ -69,7 +69,7 @@ def whole_tiles(case):
 
 def near_scores(case):
     """Refuse scores that make out NaN, and n, which is not what it should be."""
-    if case.regime in ("shifted_down", "uneven", "rising"):
+    if case.regime in ("shifted_down", "uneven", "rising") or (case.regime == "exact" and case.scale > 0.5):
         return "scores far below 0 are finding #33"
     return "n is findings #34 and #35" if case.sinks else whole_tiles(case)
 
@@ -165,8 +165,6 @@ IMPLS = [
         accepts=one_batch,
         known_failures=[
             Because(VIEWS, TILE).fail("batch_changes_no_bit out_matches_the_definition batch=2"),
-            # This law makes batches of a case.
-            Because(VIEWS, TILE).fail("order_of_batches_and_heads_does_not_matter"),
             # Blocks race there, and what memory held differs; some laws are for a GPU alone.
             Because(VIEWS, on="cuda", every_run=False).fail("""
                 first_call_decides_nothing one_tensor_may_be_q_k_and_v shifting_all_scores_changes_only_lse
