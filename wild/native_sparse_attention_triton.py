@@ -44,7 +44,10 @@ def whole_tiles(case):
 
 def implementation(name, forward, backward, known_failures=(), **features):
     same = dict(form="varlen", causal="always", softmax_scale=True, strides=True) | features
-    far = FAR if same["causal"] == "never" else f"{FAR} causal=True"
+    far = "seqlen_q=64 seqlen_k=64" if same["causal"] == "never" else "batch=2 seqlen_q=4 seqlen_k=4 causal=True"
+    offsets = Because("finding #117: offsets are 32 bits", f"{far} headdim=32 dtype=float16").fail(
+        "offsets_need_64_bits"
+    )
     return Implementation(
         name=f"native_sparse_attention_triton{name}", forward=adapted(forward)[0],
         backward=backward and adapted(backward)[1], lse="log2" if forward is with_lse else None,
@@ -53,11 +56,10 @@ def implementation(name, forward, backward, known_failures=(), **features):
             "cuda": Supports(headdims=(16, 32, 48, 64, 80, 96, 128, 192, 256), **same),
         },
         tile=(128, 64), traced=True, share={"cpu": 0.02},
-        known_failures=known(Because("finding #117: offsets are 32 bits", far).fail("offsets_need_64_bits"), *known_failures),
+        known_failures=known(offsets, *known_failures),
     )  # fmt: skip
 
 
-FAR = "batch=2 seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16"
 NAN = Because("finding #115: dq is NaN").fail(
     "gradients_match_the_definition seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 regime=shifted_down"
 )
