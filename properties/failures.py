@@ -61,6 +61,9 @@ class Reason(Enum):
     TIMED_OUT = "timed out"  # unknown: a call did not return within --case-timeout
     TIME_LIMIT = "time limit"  # unknown: not decided within the time limit of a law or of the run
     SUITE = "suite"  # unknown: the suite itself raised an exception
+    # fail: `accepts` refuses the case of the law's known failure, so that the law holds in all
+    # others, and it fails in another
+    NOT_AS_KNOWN = "not as known"
 
 
 class LawBroken(AssertionError):

@@ -221,14 +221,17 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
     """Compare a result of a run on a device with known_failures.
 
     A failure listed there is expected, and so is a law whose results are wrong already by the
-    definition. A pass listed there fails, because the list is out of date, unless the failure need
-    not show on every run. A broken contract is expected only if laws are judged on the rest, as it
-    would hide all of them otherwise.
+    definition, unless it is found apart from the case that is listed. A pass listed there fails,
+    because the list is out of date, unless the failure need not show on every run. A broken
+    contract is expected only if laws are judged on the rest, as it would hide all of them
+    otherwise.
     """
     if not isinstance(impl, Implementation):
         return
     law = laws().get(result.law)  # None for the contract
     known, _, every_run = impl.known_failure(result.law, law.judged_on(device) if law else device)
+    if result.why is Reason.NOT_AS_KNOWN:
+        return
     if known and result.law != CONTRACT_CHECK and (result.verdict == FAIL or result.why is Reason.WRONG_ALREADY):
         result.verdict, result.known, result.why = FAIL, known, None
     if result.verdict == PASS and known and every_run:

@@ -7,7 +7,7 @@ import time
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case, parse_case
-from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.failures import LawBroken, Reason
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.shrink import smallest
@@ -34,7 +34,7 @@ def _headlines(result: Result) -> dict[str, str]:
 
 
 def _finding(run: Run, result: Result, key: str, headline: str, impl: Implementation) -> Finding:
-    known = impl.known_failure(run.law, run.device).why
+    known = "" if result.why is Reason.NOT_AS_KNOWN else impl.known_failure(run.law, run.device).why
     return Finding(
         impl=run.impl, version=run.version, law=run.law, layer=run.layer, key=key,
         state=REPORTED if known else FOUND, seed=run.seed, number=run.number, found=now(), headline=headline,

@@ -25,10 +25,39 @@ def causal(q, k, v, **keywords):
     return attention(q, k, v, causal=True, **keywords)
 
 
-def sized(case):
-    """Return None, or the reason for which the window is not one of the package's."""
-    left, right = case.window or (1, 1)
-    return None if left and right in (None, left) else "window_size is one number above 0"
+def past_the_keys(case, tile):
+    """Return None, or why a case is refused: no tile of queries should start past the last key."""
+    more = case.causal and (case.seqlen_q - 1) // tile > (case.seqlen_k - 1) // tile
+    return "a tile of queries starts past the last key, finding #4" if more else None
+
+
+def whole_windows(case):
+    """Return None, or why a case is refused: a window should begin with a tile of keys, if it
+    leaves one out.
+    """
+    tile, (left, right) = tile_of(case), case.window or (0, None)
+    if case.window and (left == 0 or right is not None):
+        return "window_size is one number above 0"
+    if left % tile and left < (case.seqlen_q - 1) // tile * tile:
+        return "a tile of keys is hidden from some rows, finding #1"
+    return past_the_keys(case, tile)
+
+
+def no_window(case):
+    """Return None, or why a case is refused: a window should be so wide that it hides no key."""
+    tile = tile_of(case)
+    if case.window is not None:
+        left, right = case.window
+        if not left or right != (None if case.causal else left):
+            return "window_size is one number above 0"
+        if left < 2 * tile * (max(case.seqlen_q, case.seqlen_k) // tile + 1):
+            return "the backward ignores windows, and without causal other keys are hidden, findings #2 and #3"
+    return past_the_keys(case, tile)
+
+
+def tile_of(case):
+    """Return the rows and keys of a tile."""
+    return 64 if case.headdim <= 64 else 32
 
 
 def aule(name, function, known_failures, backward=True, **supports):
@@ -53,90 +82,49 @@ def aule(name, function, known_failures, backward=True, **supports):
 
 
 OFFSETS = Because("finding #133: offsets have 32 bits").fail("tensors_beyond_2_31_elements")
-QUERIES = "finding #4: rows past the last tile of keys are NaN"
-BACKWARD = "finding #3: the backward ignores the window"
-SHORT = "seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1:"
-FOUR = "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32"
-MORE_QUERIES = "seqlen_q=65 seqlen_k=1 headdim=64 dtype=float32 causal=True"
-MIDDLE = "finding #2: a window ends by the middle of the query tile"
-# Only calls with a tile of queries past the last key, or with a small window, show these, and a law
-# may draw none.
-OF_DRAWN_CASES = """
-    first_call_decides_nothing huge_scores_match_the_definition out_matches_the_definition
-    row_that_sees_one_key_copies_it single_key_is_copied tiny_scores_match_the_definition
-"""
-BATCHES = "finding #6: k and v of fewer batches are accepted"
-OF_BATCHES = Because(BATCHES, on="cuda").fail("calls_outside_the_promise_raise_or_are_right")
+ONE, FOUR = (f"{batch}seqlen_q={n} seqlen_k={n} headdim=64 dtype=float32" for batch, n in (("", 1), ("batch=2 ", 4)))
+BATCHES = Because("finding #6: k and v of fewer batches are accepted", FOUR)
 
 IMPLS = [
     aule(
         "",
         attention,
         [
-            Because(QUERIES, MORE_QUERIES).fail("""
-                equal_values_give_no_score_gradient
-                winning_key_is_copied regime=selecting
+            Because("finding #4: rows past the last tile of keys are NaN").fail("""
+                winning_key_is_copied
+                    seqlen_q=65 seqlen_k=1 headdim=64 dtype=float32 causal=True regime=selecting
             """),
-            Because(QUERIES, on="cuda", every_run=False).fail(f"""
-                {OF_DRAWN_CASES} out_averages_exactly_its_prefix answers_follow_the_values other_calls_do_not_matter
-                ragged_sizes_match_the_definition gradients_match_the_definition gradients_of_keys_sum_to_zero
-                no_dout_gives_no_gradient q_dq_equals_k_dk v_dv_equals_out_dout
+            Because("finding #3: the backward ignores the window").fail("""
+                gradients_match_the_definition
+                    seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1: regime=shifted_down
             """),
+            Because("finding #2: a window ends by the middle of the query tile", ONE).fail(
+                "query_sees_exactly_its_window window=1:1"
+            ),
             Because("finding #5: the stride of the one head is taken for the stride of the batch", FOUR).fail(
                 "any_layout_equals_the_contiguous_one layout=size_one"
             ),
-            Because(BATCHES, FOUR).fail("calls_outside_the_promise_raise_or_are_right"),
+            BATCHES.fail("calls_outside_the_promise_raise_or_are_right"),
         ],
         dtypes={torch.float32},
         causal="optional",
+        window={"left", "both"},
+        accepts=no_window,
     ),
     aule(
         "_window",
         causal,
         [
-            Because(QUERIES, MORE_QUERIES).fail("""
-                out_averages_exactly_its_prefix equal_values_give_no_score_gradient no_dout_gives_no_gradient
-                q_dq_equals_k_dk
-            """),
-            Because(QUERIES, on="cuda", every_run=False).fail(
-                f"{OF_DRAWN_CASES} v_dv_equals_out_dout winning_key_is_copied scale_zero_is_q_zero"
-            ),
-            Because(BACKWARD, SHORT).fail("""
-                ragged_sizes_match_the_definition regime=shifted_down
-                answers_follow_the_values regime=shifted_down
-                gradients_match_the_definition regime=shifted_down
-                gradients_of_keys_sum_to_zero seqlen_k=3
-            """),
-            Because(BACKWARD, on="cuda", every_run=False).fail("""
-                keys_beyond_the_window_change_no_bit other_calls_do_not_matter
-            """),
             Because("finding #1: rows that see no key of their first tile are NaN").fail("""
                 query_sees_exactly_its_window
                     seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:
             """),
-            OF_BATCHES,
-        ],
-        dtypes={torch.float32},
-        causal="always",
-        window={"left"},
-        accepts=sized,
-    ),
-    aule(
-        "_band",
-        attention,
-        [
-            Because(MIDDLE).fail(
-                "query_sees_exactly_its_window seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1"
-            ),
-            Because(MIDDLE, on="cuda", every_run=False).fail(f"""
-                {OF_DRAWN_CASES} answers_follow_the_values other_calls_do_not_matter ragged_sizes_match_the_definition
-                single_query_matches_the_definition
-            """),
-            OF_BATCHES,
+            BATCHES.fail("calls_outside_the_promise_raise_or_are_right causal=True"),
         ],
         backward=False,
         dtypes={torch.float32},
-        window={"both"},
-        accepts=sized,
+        causal="always",
+        window={"left"},
+        accepts=whole_windows,
     ),
 ]

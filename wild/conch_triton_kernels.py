@@ -1,8 +1,8 @@
 """conch-triton-kernels 1.3: attention over the pages of a cache, in Triton.
 
 m, l and out are kept in the dtype of out: finding #12 says what that does to thousands of keys. If
-causal, one query sees all keys, and more are aligned at the top left (finding #10): both are judged
-apart from the rest.
+causal, one query sees all keys, and more are aligned at the top left (finding #10): then other
+lengths are left out.
 """
 
 import torch
@@ -43,12 +43,7 @@ def decode(q, k, v, *, cu_seqlens_q, max_seqlen_q, block_table, seqused_k, max_s
 
 def square(case):
     """Return None, or why a case is refused."""
-    return "causal needs seqlen_q = seqlen_k" if case.causal and case.seqlen_q != case.seqlen_k else None
-
-
-def chunk(case):
-    """Return None, or why a case is refused."""
-    return None if 1 < case.seqlen_q < case.seqlen_k else "some queries, and more keys"
+    return "causal for other lengths is finding #10" if case.causal and case.seqlen_q != case.seqlen_k else None
 
 
 def one_query(case):
@@ -63,8 +58,6 @@ SIZES = {"headdims": {16, 32, 64, 128} if torch.cuda.is_available() else {64}, "
 FLOAT32 = {"dtypes": {torch.float32}, **SIZES}
 TF32 = Precision(multiply="tf32_cut", merge="lse")
 HALF = Precision(statistics="operand", accumulate="operand", merge="lse", parts="operand")
-CORNER = "finding #10: some queries are aligned at the top left, one at the bottom right"
-CHUNK = "seqlen_q=2 seqlen_k=3 headdim=64 dtype=float32 causal=True"
 IMPLS = [
     Implementation(
         name="conch_triton_kernels",
@@ -72,6 +65,9 @@ IMPLS = [
         supports=Supports(causal="optional", softcap=True, accepts=square, **PAGES, **FLOAT32),
         precision=TF32,
         share={"cpu": 0.2},
+        known_failures=Because("finding #10: some queries are aligned at the top left, one at the bottom right").fail(
+            "out_averages_exactly_its_prefix seqlen_q=2 seqlen_k=3 headdim=64 dtype=float32 causal=True"
+        ),
     ),
     Implementation(
         name="conch_triton_kernels_half",
@@ -79,21 +75,6 @@ IMPLS = [
         supports=Supports(dtypes={torch.bfloat16}, **PAGES, **SIZES),
         precision=HALF,
         share={"cpu": 0.05},
-    ),
-    Implementation(
-        name="conch_triton_kernels_chunk",
-        forward=forward,
-        supports=Supports(causal="optional", accepts=chunk, **PAGES, **FLOAT32),
-        precision=TF32,
-        share={"cpu": 0.05},
-        known_failures=Because(CORNER, CHUNK).fail("""
-            out_averages_exactly_its_prefix ragged_sizes_match_the_definition out_matches_the_definition
-            answers_follow_the_values answers_follow_lengths_and_tables
-            tiny_scores_match_the_definition regime=flat
-            huge_scores_match_the_definition regime=shifted_up
-            chunks_change_no_bit seqlen_q=3 seqlen_k=4 seed=1
-            long_sequences_see_their_keys seqlen_q=200 seqlen_k=201
-        """),
     ),
     Implementation(
         name="conch_triton_kernels_decode",

@@ -35,6 +35,8 @@ def has_keys(case):
 
 def one_query(case):
     """Return None, or the reason for a refusal."""
+    if case.sinks is not None:
+        return "a sink is added as it is, finding #22"
     return has_keys(case) if case.seqlen_q == 1 else "the decode has one query"
 
 
@@ -60,8 +62,6 @@ def kernel(name, function, known_failures, layout, **supports):
 
 
 OFFSETS = "finding #23: offsets have 32 bits"
-SINK = "finding #22: the sink is added to the sum as it is"
-ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count"
 
 IMPLS = [
     kernel(
@@ -76,22 +76,13 @@ IMPLS = [
         strides=True,
         accepts=has_keys,
     ),
-    kernel("_decode", decode, [], "bshd", gqa=True, accepts=one_query),
     kernel(
-        "_decode_sinks",
+        "_decode",
         decode,
         [
-            Because(SINK, ONE_KEY).fail("""
-                sink_takes_its_share padding_keys_count_nothing
-                ragged_sizes_match_the_definition regime=shifted_down
-                out_matches_the_definition regime=shifted_down
-                answers_follow_the_values regime=shifted_down
-                tiny_scores_match_the_definition regime=flat
-                huge_scores_match_the_definition nheads=2 regime=shifted_up
-                high_sink_takes_all sinks=high
-                single_query_matches_the_definition seqlen_k=256 regime=shifted_down
-            """),
-            Because(SINK).fail("other_calls_do_not_matter"),
+            Because("finding #22: the sink is added to the sum as it is").fail(
+                "sink_takes_its_share seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count"
+            )
         ],
         "bshd",
         gqa=True,

@@ -44,9 +44,14 @@ def accepts(case):
     return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #59"
 
 
+def one_tile(case):
+    """Return None, or why not."""
+    return "gradients of 256 rows are finding #56" if case.seqlen_q > 128 else accepts(case)
+
+
 def supports(**features):
     """Return the calls with whole tiles, by device: each head dim is compiled on a CPU."""
-    every = dict(dtypes={torch.float16}, accepts=accepts, **features)
+    every = dict(dtypes={torch.float16}, accepts=accepts) | features
     return {"cpu": Supports(headdims={32}, **every), "cuda": Supports(headdims={32, 64, 128}, **every)}
 
 
@@ -87,6 +92,7 @@ IMPLS = [
         plain,
         Because(GRADIENT, TILE).fail("gradients_match_the_definition seqlen_q=256 seqlen_k=256"),
         has_backward=True,
+        accepts=one_tile,
     ),
     implementation("causal", causal, has_backward=True, tile=f"{TILE} causal=True", causal="always"),
     implementation("masked", masked, bias={"boolean_matrix"}),

@@ -11,6 +11,10 @@
     )
 
 The third law fails in the case of the first two with regime=flat.
+
+Which laws meet a mistake changes with the cases that are drawn. So where it can be said which cases
+are wrong, `accepts` refuses them: then one law with its case shows the finding, and all laws are
+judged on the rest.
 """
 
 from __future__ import annotations

@@ -41,15 +41,19 @@ def square(case):
 
 
 def whole_blocks(case):
-    """Return None, or why a block of keys is not full, or lies past the last key."""
-    return square(case) or (f"seqlen_k={case.seqlen_k}: not whole blocks" if case.seqlen_k % 128 else None)
+    """Return None, or why a case is refused: a block of keys is not full, or lies past the last
+    key, or P v overflows.
+    """
+    if case.seqlen_k % 128:
+        return f"seqlen_k={case.seqlen_k}: not whole blocks, findings #88 to #90"
+    return "v is large, finding #91" if case.regime == "one_sign" else square(case)
 
 
-def sage(name, function, known_failures, accepts=square, **supports):
+def sage(name, function, known_failures, **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
     forward, _ = adapted(function)
-    common = dict(dtypes={torch.float16}, causal="optional", cross=True, gqa=True, softmax_scale=True, accepts=accepts)
-    common |= dict(strides="last_contiguous") | supports
+    common = dict(dtypes={torch.float16}, causal="optional", cross=True, gqa=True, softmax_scale=True)
+    common |= dict(strides="last_contiguous", accepts=whole_blocks) | supports
     return Implementation(
         name=f"sageattention{name}",
         forward=forward,
@@ -66,50 +70,26 @@ def sage(name, function, known_failures, accepts=square, **supports):
 
 ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 CAUSAL = f"{ONE_KEY} causal=True"
-PADDING = "finding #88: padding keys are counted"
-SCALE = "finding #89: the scale past the last key is read"
+PADDING = Because("finding #88: padding keys are counted", ONE_KEY).fail("padding_keys_count_nothing")
 OVERFLOW = Because(
     "finding #91: P v overflows", "seqlen_q=1 seqlen_k=128 headdim=64 dtype=float16 regime=one_sign seed=1"
-)
-SCALE_VARLEN = "finding #90: the scale past the last key is read"
+).fail("out_matches_the_definition")
+NEXT = "row_that_sees_one_key_copies_it no_race_is_traced"
 
 IMPLS = [
     sage(
         "_unsmoothed",
         unsmoothed,
-        [
-            Because(PADDING, ONE_KEY).fail("""
-                padding_keys_count_nothing ragged_sizes_match_the_definition out_matches_the_definition
-                answers_follow_the_values single_key_is_copied
-                tiny_scores_match_the_definition regime=flat
-            """),
-            Because(SCALE, CAUSAL).fail("""
-                out_averages_exactly_its_prefix row_that_sees_one_key_copies_it batch_changes_no_bit
-                no_race_is_traced
-                winning_key_is_copied regime=selecting
-                huge_scores_match_the_definition regime=shifted_up
-                scale_zero_is_q_zero softmax_scale=0.0
-                order_of_batches_and_heads_does_not_matter nheads=2
-            """),
-            OVERFLOW.fail("single_query_matches_the_definition"),
-        ],
+        [PADDING, OVERFLOW, Because("finding #89: the scale past the last key is read", CAUSAL).fail(NEXT)],
     ),
-    sage(
-        "_blocks",
-        copied,
-        [OVERFLOW.fail("out_matches_the_definition single_query_matches_the_definition answers_follow_the_values")],
-        whole_blocks,
-    ),
+    sage("_blocks", copied, [OVERFLOW]),
     sage(
         "_varlen",
         varlen,
         [
-            Because(SCALE_VARLEN, CAUSAL).fail("""
-                out_averages_exactly_its_prefix out_matches_the_definition single_key_is_copied
-                batch_changes_no_bit answers_follow_lengths_and_tables no_race_is_traced
-                winning_key_is_copied regime=selecting
-            """),
-            OVERFLOW.fail("answers_follow_the_values single_query_matches_the_definition"),
+            PADDING,
+            OVERFLOW,
+            Because("finding #90: the scale past the last key is read", CAUSAL).fail("no_race_is_traced"),
             Because("finding #92: offsets have 32 bits").fail(
                 "offsets_need_64_bits seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16 regime=peaked seed=2"
             ),

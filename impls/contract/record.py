@@ -40,7 +40,8 @@ class KnownFailure(NamedTuple):
     """A law's failure that is known.
 
     why: the reason, with its issue; "" if nothing is known.
-    case: one that fails, or "". It is judged first.
+    case: one that fails, or "". It is judged first. If `accepts` refuses it, the law fails in it
+        alone, and holds in all others.
     every_run: False if the failure need not show, as with a race, or with memory that others lay
         out: then a pass is no failure, either.
     """

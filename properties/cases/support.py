@@ -93,11 +93,16 @@ def missing(
     return None
 
 
-def unsupported(impl: Implementation, case: Case, features: Iterable[Feature] = tuple(FEATURES.values())) -> str | None:
+def unsupported(
+    impl: Implementation,
+    case: Case,
+    features: Iterable[Feature] = tuple(FEATURES.values()),
+    asks_accepts: bool = True,
+) -> str | None:
     """Return why the implementation does not support the case; None if it does.
 
-    features: those that can be unsupported. Raises ContractError if its `accepts` raises, or
-    returns neither None nor a text.
+    features: those that can be unsupported. asks_accepts: whether `accepts` may refuse the case.
+    Raises ContractError if it raises, or returns neither None nor a text.
     """
     what = None
     for feature in features:
@@ -114,7 +119,7 @@ def unsupported(impl: Implementation, case: Case, features: Iterable[Feature] = 
         what = "a bias of -1e4 or less, to which float16 and bfloat16 round a row's maximum by up to 128,"
     if what is not None:
         return f"{what} is not supported by {impl.name}"
-    return _refused(impl.supports.accepts, case) if impl.supports.accepts else None
+    return _refused(impl.supports.accepts, case) if asks_accepts and impl.supports.accepts else None
 
 
 def _in_declared_notation(impl: Implementation, case: Case) -> bool:

@@ -292,5 +292,7 @@ def _wrong_case(text: str, impl: Implementation, law: Law | None) -> str:
         case = parse_case(text)
     except CaseError as error:
         return f"its case: {str(error).removeprefix('--case: ')}"
-    reason = (unsupported(impl, case) or law.draws.excludes(case)) if text and law else None
+    if not text or law is None:
+        return ""
+    reason = unsupported(impl, case, asks_accepts=False) or law.draws.excludes(case)
     return f"its case {text} is not judged: {reason}" if reason else ""

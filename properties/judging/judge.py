@@ -15,9 +15,9 @@ from functools import partial
 from hypothesis.errors import Unsatisfiable
 
 from flash_attest.impls.contract.record import ContractError, Implementation
-from flash_attest.properties.cases.case import Case, parse_case
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import NothingSaid
-from flash_attest.properties.cases.support import not_here, unsupported
+from flash_attest.properties.cases.support import not_here
 from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Replaces, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.beside import Beside, can_lack, plainest, search_without
@@ -75,6 +75,8 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
         result.matches = list(broken.matches)
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
+    if outcome.verdict == FAIL and judgement.known_is_left_out and outcome.case != judgement.known_case:
+        result.why = Reason.NOT_AS_KNOWN
     if outcome.verdict == PASS and judgement.known_failure.why:  # may make it a failure
         result.replay = replay_of(plan.origin, judgement.test)
     if outcome.beside_case is not None:
@@ -120,6 +122,7 @@ def _watched(judgement: Judgement) -> Outcome:
 
 def _outcome(judgement: Judgement) -> Outcome:
     whole, plan, meter, contract = judgement, judgement.plan, judgement.meter, conformance.Tried([])
+    known: Outcome | None = None
     try:
         with meter.clock.counts(Work.RUNNING):
             if plan.try_contract:
@@ -132,12 +135,13 @@ def _outcome(judgement: Judgement) -> Outcome:
         elif contract.restores:
             judgement = replace(judgement, impl=contract.narrowed(judgement.impl))
         if plan.case is not None:
-            if reason := unsupported(judgement.impl, plan.case):
+            if reason := judgement.unsupported(plan.case):
                 return Outcome(REFUSED, reason, Reason.NOT_DECLARED)
             if reason := judgement.law.draws.excludes(plan.case):
                 return Outcome(REFUSED, reason, Reason.NO_CASE)
         with meter.clock.counts(Work.DRAWING):
-            if known := _known_failure(judgement):
+            known = _known_failure(judgement)
+            if known and not judgement.known_is_left_out:
                 return known
             failure = Search(judgement, repeat_of).run()
     except Undecided as undecided:
@@ -145,9 +149,11 @@ def _outcome(judgement: Judgement) -> Outcome:
     except ContractError as error:
         return Outcome(FAIL, error.problems[0], message="\n".join(error.problems))
     except (AnotherCase, Unsatisfiable) as none:
+        if meter.cases:  # the case of a known failure, and `accepts` refuses all others
+            return known or Outcome(PASS)
         if contract.left_out and plan.case is None and has_cases(whole):  # the law may want only cases left out
-            if known := judgement.impl.known_failure(CONTRACT_CHECK, judgement.device).why:
-                return Outcome(REFUSED, f"{contract.verdict} with {contract.without}: {known}", Reason.NO_CASE)
+            if why := judgement.impl.known_failure(CONTRACT_CHECK, judgement.device).why:
+                return Outcome(REFUSED, f"{contract.verdict} with {contract.without}: {why}", Reason.NO_CASE)
             return _contract_is_broken(contract)
         what = "this case" if isinstance(none, AnotherCase) else "any case that the implementation supports"
         why = f"the law says nothing about {what}{f': {none}' if str(none) else ''}"
@@ -158,6 +164,8 @@ def _outcome(judgement: Judgement) -> Outcome:
         return _failed(judgement, Found(lost.broken, lost.case), again=False)
     if failure.broken is None and not meter.cases:  # all cases hung or ended the contract check
         return Outcome(REFUSED, "no case is left: the calls of all of them were given up before", Reason.NO_CASE)
+    if failure.broken is None and known:
+        return known
     if failure.broken is None:
         left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
@@ -169,8 +177,8 @@ def _known_failure(judgement: Judgement) -> Outcome | None:
     """Return the outcome of a law that fails in the case that its known failure names, as it is:
     nobody reads it to find the cause. None if it holds there, or if there is no such case.
     """
-    text = judgement.known_failure.case
-    if not text or judgement.plan.case is not None or not judgement.takes(case := parse_case(text)):
+    case = judgement.known_case
+    if case is None or judgement.plan.case is not None or not judgement.takes(case):
         return None
     try:
         failure = Search(replace(judgement, plan=replace(judgement.plan, case=case))).run()

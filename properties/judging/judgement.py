@@ -10,7 +10,7 @@ from hypothesis.errors import Unsatisfiable
 from flash_attest.emulator import devices
 from flash_attest.impls.contract.record import Implementation, KnownFailure
 from flash_attest.properties.calling.meter import Meter
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.kinds import MOST_CASES
@@ -72,7 +72,26 @@ class Judgement:
 
     def takes(self, case: Case) -> bool:
         """Return whether the implementation supports the case and the law wants it."""
-        return unsupported(self.impl, case) is None and self.law.draws.excludes(case) is None
+        return self.unsupported(case) is None and self.law.draws.excludes(case) is None
+
+    def unsupported(self, case: Case) -> str | None:
+        """Return why the implementation does not support the case; None if it does. `accepts` does
+        not decide about the case of the law's known failure.
+        """
+        return unsupported(self.impl, case, asks_accepts=case != self.known_case)
+
+    @property
+    def known_case(self) -> Case | None:
+        """The case of the law's known failure, or None."""
+        text = self.known_failure.case
+        return parse_case(text) if text else None
+
+    @property
+    def known_is_left_out(self) -> bool:
+        """Whether `accepts` refuses the case of the law's known failure, as it may leave out all
+        that is known to be wrong. Then the law holds in all other cases.
+        """
+        return self.known_case is not None and unsupported(self.impl, self.known_case) is not None
 
     def drawing_from(self, draws: Draws) -> Judgement:
         """Return the same judgement with other conditions on the drawn cases."""

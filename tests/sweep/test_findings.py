@@ -8,6 +8,7 @@ import pytest
 
 from flash_attest.impls import Implementation, Supports, torch_math
 from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, Result
 from flash_attest.sweep import findings
 from flash_attest.sweep.findings import Examiner, findings_of
@@ -141,6 +142,8 @@ def test_every_finding_of_a_run_is_kept():
     assert [(each.key, each.state) for each in results] == [("race: a[#]", "found"), ("race: b[#]", "found")]
     known = replace(IMPL, known_failures={"test_repeats_agree": "atomics, #3"})
     assert {(each.known, each.state) for each in findings_of(run(0), result, known)} == {("atomics, #3", "reported")}
+    apart = replace(result, why=Reason.NOT_AS_KNOWN)  # `accepts` leaves out what is known
+    assert {(each.known, each.state) for each in findings_of(run(0), apart, known)} == {("", "found")}
 
 
 def test_words_that_no_file_takes_are_escaped_and_kept(tmp_path):

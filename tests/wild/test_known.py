@@ -83,3 +83,11 @@ def test_adapters_name_laws_and_cases_that_are_judged(stand_ins):
                 assert failure.why.startswith("finding #"), impl.name
             for device in impl.devices:
                 assert wrong_cases(impl, device) == [], impl.name
+            assert without_a_case(impl) == [], impl.name
+
+
+def without_a_case(impl):
+    """Return the laws that must fail on a CPU, though no case is named that shows it."""
+    known = {name: failures["cpu"] for name, failures in impl.known_failures.items() if "cpu" in failures}
+    drawn = [law for law in laws().values() if law.device != "cuda" and not law.once]
+    return [law.name for law in drawn if law.name in known and known[law.name].every_run and not known[law.name].case]

@@ -156,6 +156,12 @@ def test_the_case_of_a_known_failure_is_judged(case, reason):
     assert conformance.wrong_cases(impl, "cuda") == []
 
 
+def test_accepts_may_refuse_the_case_of_a_known_failure():
+    supports = replace(torch_math.IMPL.supports, accepts=lambda case: "is known to be wrong")
+    impl = replace(torch_math.IMPL, supports=supports, known_failures={OUT.name: KnownFailure("why, #1", "seqlen_q=5")})
+    assert conformance.wrong_cases(impl, "cpu") == []
+
+
 def test_a_kept_contract_costs_one_call_for_each_feature():
     """Other sizes are tried only if the plain case shows a problem."""
     count = [0]

@@ -304,6 +304,55 @@ def test_the_case_of_a_known_failure_is_judged_first():
     assert (result.verdict, result.known, result.smallest[:11]) == (FAIL, "twice, #1", "seqlen_q=41")
 
 
+KNOWN_CASE = parse_case("seqlen_q=41 headdim=8 dtype=float32")
+
+
+def of_long_ones(factor, wrong=lambda seqlen: seqlen >= 41, accepts=lambda case: case.seqlen_q < 41):
+    """Return what multiplies out by a factor where it is wrong, and is known to be at length 41."""
+
+    def forward(q, k, v, **options):
+        out, lse = torch_math.forward(q, k, v, **options)
+        return out * (factor if wrong(q.shape[1]) else 1), lse
+
+    supports = replace(torch_math.IMPL.supports, bias_grad=False, sink_grad=False, lse_grad=False)
+    supports = replace(supports, accepts=lambda case: None if accepts(case) else "is twice as large, #1")
+    listed = {LAW.name: KnownFailure("twice, #1", str(KNOWN_CASE))}
+    return replace(torch_math.IMPL, forward=forward, backward=None, supports=supports, known_failures=listed)
+
+
+def judged_as_known(impl, **plan):
+    """Return the result of the law that is known to fail."""
+    result = judge(LAW, impl, Plan(try_contract=False, **plan))
+    compare_with_known(result, impl, "cpu")
+    return result
+
+
+def test_accepts_may_refuse_the_case_of_a_known_failure_and_all_others_like_it():
+    """So what is known to be wrong can be left out of what is drawn, and one law shows it."""
+    twice, other = of_long_ones(2), laws()["test_ragged_sizes_match_the_definition"]
+    for plan in (dict(examples=2), dict(case=KNOWN_CASE)):  # its replay
+        result = judged_as_known(twice, **plan)
+        assert (result.verdict, result.known, result.smallest) == (FAIL, "twice, #1", str(KNOWN_CASE))
+    assert judge(other, twice, Plan(case=KNOWN_CASE)).reason == "is twice as large, #1"
+    assert judge(other, twice, Plan(examples=20)).verdict == PASS
+
+
+def test_a_law_that_fails_beside_the_left_out_case_of_its_known_failure_fails():
+    result = judged_as_known(of_long_ones(2, wrong=lambda seqlen: seqlen >= 5), examples=20)
+    assert (result.verdict, result.known, result.why) == (FAIL, "", Reason.NOT_AS_KNOWN)
+    assert result.smallest.startswith("seqlen_q=5 ")
+    everywhere = judged_as_known(of_long_ones(2, lambda seqlen: seqlen >= 5, lambda case: True), examples=20)
+    assert (everywhere.known, everywhere.why) == ("twice, #1", None)
+
+
+@pytest.mark.parametrize("accepts", [lambda case: case.seqlen_q < 41, lambda case: False], ids=["some", "none"])
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_known_failure_whose_case_accepts_refuses_is_seen_to_be_mended(factor, accepts):
+    result = judged_as_known(of_long_ones(factor, accepts=accepts), examples=2)
+    assert (result.verdict, result.known) == (FAIL, "twice, #1" if factor == 2 else "")
+    assert result.reason.startswith("passes, but known_failures lists it") is (factor == 1)
+
+
 def test_a_law_on_results_that_are_wrong_already_fails_as_known():
     result = Result("tested", LAW.chapter, LAW.name, UNKNOWN, "not judged: out is wrong already", Reason.WRONG_ALREADY)
     listed = replace(torch_math.IMPL, known_failures={LAW.name: "race, #1"})
