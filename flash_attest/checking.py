@@ -163,6 +163,7 @@ def check(
         repeats=repeats or settings.repeats_on(on),
         perturbations=perturb,
         case=_case(case) if case else None,
+        only_case=bool(case),
         case_timeout=case_timeout,
         small=settings.small,
     )

@@ -172,7 +172,7 @@ class Judge:
             try:
                 self.plan.known.begins(contract_test(impl.name))
                 with self.at_home(impl):
-                    tried = conformance.tried(impl, self.plan)
+                    tried = conformance.tried(impl, replace(self.plan, only_case=False))
                 problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
                 in_part = tried.in_part
                 remarks = [*remarks, *tried.remarks]

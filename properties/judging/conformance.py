@@ -100,22 +100,24 @@ def tried(impl: Implementation, plan: Plan) -> Tried:
 
     Raises Undecided if this machine cannot tell.
     """
-    known = plan.known
-    if known.contract(impl, plan.device) is None:
+    known, key = plan.known, plan.contract_on(plan.device)
+    if known.contract(impl, plan.device) is not None:  # all of it, even if this plan wants a part
+        key = plan.device
+    if known.contract(impl, key) is None:
         try:
             answer = _Trying(impl, plan).answer()
             if answer.undecided and answer.undecided.why is Reason.RESOURCES:  # there may be enough memory next time
                 return answer
-            known.keep_contract(impl, plan.device, answer)
+            known.keep_contract(impl, key, answer)
         except ContractError as error:
-            known.keep_contract(impl, plan.device, Tried(error.problems, judged=False))
+            known.keep_contract(impl, key, Tried(error.problems, judged=False))
         except ContextLost as end:
-            known.keep_contract(impl, plan.device, Tried(_problems_in(end.broken), judged=False, lost=str(end.case)))
+            known.keep_contract(impl, key, Tried(_problems_in(end.broken), judged=False, lost=str(end.case)))
         except Undecided as undecided:
             if undecided.why is not Reason.NO_CASE:
                 raise
-            known.keep_contract(impl, plan.device, undecided)
-    if isinstance(answer := known.contract(impl, plan.device), Undecided):
+            known.keep_contract(impl, key, undecided)
+    if isinstance(answer := known.contract(impl, key), Undecided):
         raise answer
     return answer
 
@@ -169,9 +171,11 @@ class _Trying:
         return Tried(lines, tuple(self.left_out), judged, in_part, "", undecided, timed_out, remarks, restores)
 
     def try_features(self, plain: Case) -> None:
-        """Try each value of each feature in the plain case; leave out those with new problems."""
+        """Try each value of each feature that the plan tries in the plain case; leave out those
+        with new problems.
+        """
         for feature, value, case in of_features(self.impl, plain):
-            if any(group.holds(case) for group in self.left_out):
+            if not self.plan.tries(feature, value, plain) or any(group.holds(case) for group in self.left_out):
                 continue
             try:
                 if problems := self.wrong(case):

@@ -37,7 +37,7 @@ class Known:
     test: str = ""
     called: tuple[str, Case, str] | None = None
     functions: Functions | None = None
-    # By the implementation's id, and the device or the cases. The implementation is stored, too, so
+    # By the implementation's id, and the key or the cases. The implementation is stored, too, so
     # that its id is not reused.
     _contracts: dict[tuple[int, str], tuple[Implementation, Tried | Undecided]] = field(default_factory=dict)
     _computed: dict[tuple[int, str], tuple[Implementation, list[str]]] = field(default_factory=dict)
@@ -49,13 +49,16 @@ class Known:
             self._computed[id(impl), key] = (impl, find())
         return self._computed[id(impl), key][1]
 
-    def contract(self, impl: Implementation, device: str) -> Tried | Undecided | None:
-        """Return the result of trying the contract; None if it was not tried."""
-        return self._contracts.get((id(impl), device), (impl, None))[1]
+    def contract(self, impl: Implementation, key: str) -> Tried | Undecided | None:
+        """Return the result of trying the contract; None if it was not tried.
 
-    def keep_contract(self, impl: Implementation, device: str, tried: Tried | Undecided) -> None:
+        key: the device, or `Plan.contract_on` if a part of it may be tried.
+        """
+        return self._contracts.get((id(impl), key), (impl, None))[1]
+
+    def keep_contract(self, impl: Implementation, key: str, tried: Tried | Undecided) -> None:
         """Store the result for `contract`, from this process or another one."""
-        self._contracts[id(impl), device] = (impl, tried)
+        self._contracts[id(impl), key] = (impl, tried)
 
     def calls(self, case: Case, phase: str) -> None:
         """Record the call in progress, as its error may show only later."""

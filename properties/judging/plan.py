@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.judging.explained import Explained
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
@@ -46,6 +48,7 @@ class Plan:
     repeats: int = 100
     perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb
     case: Case | None = None
+    only_case: bool = False  # nothing else is judged, so the contract is tried with what the case has
     case_timeout: float = 0.0  # seconds that a call may take, in a process of its own; 0: no limit
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
@@ -77,6 +80,21 @@ class Plan:
             calls=self.caller_of(impl),
             known=self.known,
         )
+
+    def contract_on(self, device: str) -> str:
+        """Return the key of `Known.contract` for what this plan tries on a device."""
+        return f"{device}, the case" if self.only_case else device
+
+    def tries(self, feature: Feature, value: Any, plain: Case) -> bool:
+        """Return whether this plan tries the contract with a value of a feature, in a plain case.
+
+        If it has one case, only a problem of that case's own value matters, or of the values that
+        stand for it if it is none of those that are tried.
+        """
+        if not self.only_case or self.case is None:
+            return True
+        own = feature.value(self.case)
+        return own != feature.value(plain) and (own == value or own not in feature.tried)
 
     def cases_for(self, impl: Implementation, share: float) -> int:
         """Return how many cases a law with this share draws for an implementation."""

@@ -213,12 +213,14 @@ class Isolated:
                 result = self.judge.contract(impl)
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
-        known = self.judge.plan.known
-        contract = known.contract(impl, device)
+        known, key = self.judge.plan.known, device
+        if known.contract(impl, device) is None:  # it may have been tried in part
+            key = self.judge.plan.contract_on(device)
+        contract = known.contract(impl, key)
         contract = contract if isinstance(contract, Tried) else Tried([], judged=False)
         return {
             "result": record_of(result),
-            "kept": contract.judged and not contract.problems and contract.undecided is None,
+            "kept": key if contract.judged and not contract.problems and contract.undecided is None else "",
             "lost": [contract.lost, contract.problems[0]]
             if contract.lost
             else [],  # the case of the contract check, what happened
@@ -244,8 +246,8 @@ class Isolated:
         return self.ask_another(judges, request | of | {"plan": plan}, self.limit, deadline)
 
     def _keeps_contract(self, impl: Implementation, device: str) -> bool:
-        known = self.judge.plan.known.contract(impl, device)
-        return isinstance(known, Tried) and not known.problems
+        known = [self.judge.plan.known.contract(impl, key) for key in (device, self.judge.plan.contract_on(device))]
+        return any(isinstance(each, Tried) and not each.problems for each in known)
 
     def _ask(self, request: dict, law: Law | None, impl: Implementation, deadline: Deadline) -> dict | Ending | str:
         """Return the answer, how the process ended, or why no process can be asked."""
@@ -258,7 +260,7 @@ class Isolated:
             self._process = None
         else:
             if answer["kept"]:  # spares the next process the contract check
-                self.judge.plan.known.keep_contract(impl, self._target(impl, law)[1], Tried([]))
+                self.judge.plan.known.keep_contract(impl, answer["kept"], Tried([]))
             if answer["over"]:
                 process.end()
                 self._process = None

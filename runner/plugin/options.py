@@ -242,6 +242,7 @@ class Options:
             repeats=self.repeats,
             perturbations=self.perturbations,
             case=self.case,
+            only_case=self.case is not None,
             case_timeout=self.case_timeout,
             small=self.profile.small,
         )

@@ -120,6 +120,43 @@ def test_a_given_case_of_the_broken_part_is_unknown():
     assert [(result.verdict, result.why) for result in given] == [(UNKNOWN, Reason.CONTRACT), (PASS, None)]
 
 
+def test_a_run_of_one_case_tries_only_what_can_leave_it_out(tmp_path):
+    """It tries the plain case, float16, and no value that the case lacks. The contract check itself
+    still tries all.
+    """
+    impl, tried = raising(lambda q, k, options: options["bias"] is not None), []
+    case = parse_case("seqlen_q=8 headdim=64 dtype=float16 causal=True")
+    plan = Plan(case=case, only_case=True, write_down=tried.append)
+    assert judge(OUT, impl, plan).verdict == PASS
+    of_contract = [line.partition(" ")[2] for line in tried if "contract" in line]
+    assert len(of_contract) == 3 and sum("dtype=float16" in line for line in of_contract) == 1
+    contract = Judge(plan, [], tmp_path, "main").contract(impl)
+    assert contract.verdict == FAIL and "Its laws are judged without bias vector" in contract.message
+    assert judge(OUT, impl, plan).verdict == PASS
+
+
+GIVEN = {  # a part of PARTS, and a case that has it
+    "headdim 64 or more": "headdim=128",
+    "a length of 64 or more": "seqlen_q=100 seqlen_k=100",
+    "more than one head": "nheads=2",
+    "dtype float32": "dtype=float32",
+    "dtype float16": "dtype=float16",
+    "bias matrix or bias boolean_matrix": "bias=boolean_matrix",
+    "causal": "causal=True",
+    "softmax_scale 0.5, 0.1, 1.0, -0.25": "softmax_scale=-0.25",
+}
+
+
+@pytest.mark.parametrize("part", GIVEN)
+def test_a_run_of_one_case_finds_the_broken_part_that_it_has(part):
+    """A value that the check does not try stands behind one that it tries."""
+    impl, other = raising(PARTS[part]), {"dtype float32": "dtype=float16"}.get(part, "dtype=float32")
+    for fields, want in ((GIVEN[part], Reason.CONTRACT), (other, None)):
+        sizes = "".join(f"{size}={n} " for size, n in (("seqlen_q", 8), ("headdim", 32)) if size not in fields)
+        plan = Plan(case=parse_case(sizes + fields), only_case=True)
+        assert judge(OUT, impl, plan).why == want, fields
+
+
 def test_laws_are_unknown_if_every_call_shows_a_problem(tmp_path):
     impl = raising(lambda q, k, options: True)
     plan = Plan(examples=3)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.conformance import Tried
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
@@ -83,3 +84,15 @@ def test_an_implementation_that_never_returns_is_given_up(tmp_path):
     assert contract.message.startswith("good did not return in time when its contract was tried: forward does not ")
     assert law.reason == "the contract check timed out (see contract_is_kept): forward does not return within 0.5 s"
     assert time.monotonic() - began < 60
+
+
+def test_a_run_of_one_case_passes_on_what_it_has_tried(tmp_path):
+    """The next process is spared that part of the contract, and only that part."""
+    case = parse_case("seqlen_q=8 headdim=16 dtype=float32")
+    with isolated(tmp_path, half(os.abort), case=case, only_case=True) as judging:
+        impl = next(iter(judging.judge.entries.values())).impl
+        law, known = judging.law(LAW, impl), judging.judge.plan.known
+        assert (law.verdict, law.reason) == (PASS, "")
+        assert known.contract(impl, judging.judge.plan.contract_on("cpu")) == Tried([])
+        assert known.contract(impl, "cpu") is None
+        assert judging.contract(impl).verdict == FAIL
