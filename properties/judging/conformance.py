@@ -100,9 +100,7 @@ def tried(impl: Implementation, plan: Plan) -> Tried:
 
     Raises Undecided if this machine cannot tell.
     """
-    known, key = plan.known, plan.contract_on(plan.device)
-    if known.contract(impl, plan.device) is not None:  # all of it, even if this plan wants a part
-        key = plan.device
+    known, key = plan.known, plan.contract_key(impl, plan.device)
     if known.contract(impl, key) is None:
         try:
             answer = _Trying(impl, plan).answer()

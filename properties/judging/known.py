@@ -52,7 +52,7 @@ class Known:
     def contract(self, impl: Implementation, key: str) -> Tried | Undecided | None:
         """Return the result of trying the contract; None if it was not tried.
 
-        key: the device, or `Plan.contract_on` if a part of it may be tried.
+        key: the device, or `Plan.contract_key` if a part of it may be tried.
         """
         return self._contracts.get((id(impl), key), (impl, None))[1]
 

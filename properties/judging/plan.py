@@ -81,9 +81,12 @@ class Plan:
             known=self.known,
         )
 
-    def contract_on(self, device: str) -> str:
-        """Return the key of `Known.contract` for what this plan tries on a device."""
-        return f"{device}, the case" if self.only_case else device
+    def contract_key(self, impl: Implementation, device: str) -> str:
+        """Return the key of `Known.contract` for what this plan wants to know on a device: a part
+        of the contract, unless all of it was tried.
+        """
+        in_part = self.only_case and self.known.contract(impl, device) is None
+        return f"{device}, the case" if in_part else device
 
     def tries(self, feature: Feature, value: Any, plain: Case) -> bool:
         """Return whether this plan tries the contract with a value of a feature, in a plain case.

@@ -213,9 +213,7 @@ class Isolated:
                 result = self.judge.contract(impl)
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
-        known, key = self.judge.plan.known, device
-        if known.contract(impl, device) is None:  # it may have been tried in part
-            key = self.judge.plan.contract_on(device)
+        known, key = self.judge.plan.known, self.judge.plan.contract_key(impl, device)
         contract = known.contract(impl, key)
         contract = contract if isinstance(contract, Tried) else Tried([], judged=False)
         return {
@@ -246,8 +244,9 @@ class Isolated:
         return self.ask_another(judges, request | of | {"plan": plan}, self.limit, deadline)
 
     def _keeps_contract(self, impl: Implementation, device: str) -> bool:
-        known = [self.judge.plan.known.contract(impl, key) for key in (device, self.judge.plan.contract_on(device))]
-        return any(isinstance(each, Tried) and not each.problems for each in known)
+        plan = self.judge.plan
+        known = plan.known.contract(impl, plan.contract_key(impl, device))
+        return isinstance(known, Tried) and not known.problems
 
     def _ask(self, request: dict, law: Law | None, impl: Implementation, deadline: Deadline) -> dict | Ending | str:
         """Return the answer, how the process ended, or why no process can be asked."""

@@ -93,6 +93,6 @@ def test_a_run_of_one_case_passes_on_what_it_has_tried(tmp_path):
         impl = next(iter(judging.judge.entries.values())).impl
         law, known = judging.law(LAW, impl), judging.judge.plan.known
         assert (law.verdict, law.reason) == (PASS, "")
-        assert known.contract(impl, judging.judge.plan.contract_on("cpu")) == Tried([])
+        assert known.contract(impl, judging.judge.plan.contract_key(impl, "cpu")) == Tried([])
         assert known.contract(impl, "cpu") is None
         assert judging.contract(impl).verdict == FAIL
