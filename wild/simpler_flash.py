@@ -87,7 +87,7 @@ IMPLS = [
 ]
 if torch.cuda.is_available():
     RACED = Because(RACE, every_run=False).fail("""
-        batch_changes_no_bit chunks_change_no_bit copies_agree every_column_of_headdim_matters
+        answers_follow_the_values batch_changes_no_bit chunks_change_no_bit copies_agree every_column_of_headdim_matters
         first_call_decides_nothing hidden_keys_change_no_bit huge_scores_match_the_definition
         memory_around_inputs_is_not_read neighbours_change_no_bit one_tensor_may_be_q_k_and_v
         order_of_batches_and_heads_does_not_matter order_of_keys_does_not_matter other_calls_do_not_matter
