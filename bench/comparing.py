@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_attest.arguments import Parser, add_device, add_impl, add_impl_from
+from flash_attest.arguments import Added, Parser, add_device, add_impl, add_impl_from
 from flash_attest.bench.cells import cases, refusal
 from flash_attest.bench.options import device_of, dtypes, sizes
 from flash_attest.bench.plan import check_runs, from_files
@@ -98,11 +98,11 @@ def main(arguments: list[str]) -> int:
     add_impl(parser, "cuda_fa2,triton_fa2; on a CPU torch_math")
     add_impl_from(parser)
     add_device(parser)
-    add("--dtype", type=dtypes, action="extend", metavar="A,B", help="such as fp16,bf16 (fp16)")
+    add("--dtype", type=dtypes, action=Added, metavar="A,B", help="such as fp16,bf16 (fp16)")
     add(
         "--size",
         type=sizes,
-        action="extend",
+        action=Added,
         metavar="N,M",
         help="batch x nheads x seqlen x headdim (4x16x1024x64; on a CPU 1x2x256x64)",
     )

@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flash_attest.arguments import Parser, add_device, add_impl, add_impl_from, add_report, add_seed, listed, some_of
+from flash_attest.arguments import (
+    Added,
+    Parser,
+    add_device,
+    add_impl,
+    add_impl_from,
+    add_report,
+    add_seed,
+    listed,
+    some_of,
+)
 from flash_attest.bench.sizes import DTYPES, PASSES, Size
 
 SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -39,16 +49,16 @@ def parser_of_options() -> Parser:
     add_impl(parser, "those of the grids")
     add_impl_from(parser, "also measure the Implementation in this file")
     add_device(parser)
-    add("--dtype", type=dtypes, action="extend", metavar="A,B",
+    add("--dtype", type=dtypes, action=Added, metavar="A,B",
         help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")  # fmt: skip
-    add("--size", type=sizes, action="extend", metavar="N,M",
+    add("--size", type=sizes, action=Added, metavar="N,M",
         help="batch x nheads x seqlen x headdim, such as 8x12x1024x64; in float32")  # fmt: skip
-    add("--headdim", type=_numbers, action="extend", metavar="N,M", help="head dims (64,128)")
-    add("--seqlen", type=_numbers, action="extend", metavar="N,M",
+    add("--headdim", type=_numbers, action=Added, metavar="N,M", help="head dims (64,128)")
+    add("--seqlen", type=_numbers, action=Added, metavar="N,M",
         help="lengths (512,...,16384 on a GPU, 128,256 on a CPU)")  # fmt: skip
     add("--causal", action="store_true", help="measure only with a causal mask (both)")
     add("--full", action="store_true", help="measure only without a mask (both)")
-    add("--pass", type=_passes, action="extend", dest="passes", metavar="A,B", help="forward,backward or one (both)")
+    add("--pass", type=_passes, action=Added, dest="passes", metavar="A,B", help="forward,backward or one (both)")
     add("--seconds", type=_seconds, metavar="S", help="measuring time of one cell (0.2 on a GPU, 0.05 on a CPU)")
     add_seed(parser, "of the random inputs (0)")
     add_report(parser, "for bench.html, bench.json, bench.png (%(default)s)", Path("attest-report"))

@@ -79,6 +79,14 @@ class Joined(argparse.Action):
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
 
+class Added(argparse.Action):
+    """Adds the values of an option that is given again to those before, each once."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Add the values to those before."""
+        setattr(namespace, self.dest, list(dict.fromkeys([*(getattr(namespace, self.dest) or ()), *values])))
+
+
 # --- the options that several commands have -------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flash_attest.arguments import Parser, add_device, add_impl, add_impl_from, add_seed, listed, whole
+from flash_attest.arguments import Added, Parser, add_device, add_impl, add_impl_from, add_seed, listed, whole
 
 NAME = "calibrate"
 SUMMARY = "how close correct implementations come to the limits of the error budget"
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--regimes",
         type=listed,
-        action="extend",
+        action=Added,
         metavar="A,B",
         help="only these regimes (all; an unknown name lists the known ones)",
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flash_attest.arguments import (
+    Added,
     Joined,
     Parser,
     add_device,
@@ -65,7 +66,7 @@ def _add_matrix(parser: Parser) -> None:
     add("--write", type=Path, metavar="FILE",
         help="write a summary, as docs/measured/power.md (--races: the tables of docs/why/races.md)")  # fmt: skip
     add("--rows", type=Path, metavar="FILE", help="write its rows as JSON, as docs/measured/power.json")
-    add("--from", type=Path, nargs="+", action="extend", default=[], metavar="JSON", dest="records",
+    add("--from", type=Path, nargs="+", action=Added, default=[], metavar="JSON", dest="records",
         help="for these three: what --matrix --json or --rows wrote, in one or more environments")  # fmt: skip
 
 

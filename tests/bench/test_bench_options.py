@@ -89,7 +89,8 @@ def test_without_dtype_option_refused_dtypes_are_left_out(benched):
 
 def test_an_option_that_is_given_again_adds_to_the_earlier_use():
     again = [f"--{option}={value}" for option, value in (
-        ("dtype", "bf16"), ("dtype", "fp32"), ("seqlen", "8"), ("seqlen", "9,10"), ("pass", "forward"), ("pass", "backward"),
+        ("dtype", "bf16"), ("dtype", "fp32"), ("seqlen", "8"), ("seqlen", "9,8,10"), ("pass", "forward"),
+        ("pass", "backward"),
     )]  # fmt: skip
     _, options = parsed(again)
     assert [*options.dtype] == ["bfloat16", "float32"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from flash_attest import arguments, command
-from flash_attest.arguments import Joined, Parser
+from flash_attest.arguments import Added, Joined, Parser
 from flash_attest.command.check import parser_of_options
 from flash_attest.did_you_mean import did_you_mean
 from tests.places import ROOT
@@ -203,6 +203,6 @@ def test_every_option_with_a_list_keeps_all_of_its_uses(name, monkeypatch):
     lists = {
         s: a for s, a in options_of(name, monkeypatch).items() if a.metavar and ("," in a.metavar or a.nargs == "+")
     }
-    keeps = Joined, argparse._AppendAction, argparse._ExtendAction
+    keeps = Joined, Added, argparse._AppendAction
     assert [option for option, action in lists.items() if not isinstance(action, keeps)] == []
     assert lists or name in ("trace", "emulate")

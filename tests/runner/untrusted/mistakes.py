@@ -1,6 +1,7 @@
 """Kernels with one honest mistake each, for a kernel process."""
 
 import threading
+import time
 
 import torch
 
@@ -42,7 +43,13 @@ def leaves_memory_unwritten(q, k, v):
 
 def goes_on_after_the_call(q, k, v):
     out = right(q, k, v)
-    threading.Timer(0.005, lambda: out.mul_(2)).start()
+
+    def go_on():  # for longer than anybody takes to look at it twice
+        for _ in range(100):
+            time.sleep(0.005)
+            out.add_(1)
+
+    threading.Thread(target=go_on, daemon=True).start()
     return out
 
 
