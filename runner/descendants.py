@@ -19,6 +19,13 @@ def descendants(of: int, ended: bool = False) -> list[Process]:
     ended: also those that have ended but were not reaped. Where this system does not tell, there
     are none.
     """
+    found = _listed(of, ended)
+    # A process that starts while the list is read is not in it, nor is its parent if that ends
+    # meanwhile. So a daemon that is just forking is in the second list alone.
+    return [*found, *(process for process in _listed(of, ended) if process not in found)]
+
+
+def _listed(of: int, ended: bool) -> list[Process]:
     children: dict[int, list[tuple[int, str, str]]] = {}
     with contextlib.suppress(OSError):
         for entry in os.listdir("/proc"):

@@ -78,16 +78,12 @@ def end_descendants() -> list[str]:
     stop = time.monotonic() + GRACE
     while reap() and time.monotonic() < stop:
         time.sleep(0.01)
-    stop, mine, commands, in_vain = time.monotonic() + PATIENCE, _command(os.getpid()), {}, 0
+    stop, mine, commands = time.monotonic() + PATIENCE, _command(os.getpid()), {}
 
     def there() -> list[Process]:
         return [process for process in descendants(os.getpid()) if _name(process[0]) not in SHARED]
 
-    # A list takes time to read, and lacks a process that starts meanwhile. If that one's parent
-    # ends meanwhile, the list is empty although a process is left.
-    while reap() and time.monotonic() < stop and in_vain < 2:
-        stopped = _stopped(there)
-        in_vain = 0 if stopped else in_vain + 1
+    while reap() and time.monotonic() < stop and (stopped := _stopped(there)):
         commands |= {process: _described(process[0], mine) for process in stopped if process not in commands}
         _signal_each(stopped, signal.SIGKILL)
         time.sleep(0.002)

@@ -23,6 +23,21 @@ def test_children_and_their_children_are_found_until_they_have_ended():
     process.wait()
 
 
+def test_one_that_starts_while_the_list_is_read_is_found(monkeypatch):
+    """Its parent has ended before it was looked at, as that of a daemon does."""
+    process, lists, listdir = subprocess.Popen(["sleep", "1000"]), [], os.listdir
+
+    def lacks_it_at_first(folder):
+        lists.append([name for name in listdir(folder) if lists or name != str(process.pid)])
+        return lists[-1]
+
+    monkeypatch.setattr(os, "listdir", lacks_it_at_first)
+    below = dict(descendants(os.getpid()))
+    process.kill()
+    process.wait()
+    assert process.pid in below and str(process.pid) not in lists[0]
+
+
 def test_a_system_that_does_not_tell_has_none(monkeypatch):
     def fails(folder):
         raise FileNotFoundError(folder)

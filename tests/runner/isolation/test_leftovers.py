@@ -209,21 +209,6 @@ def test_servers_that_compilers_share_are_left_alone(monkeypatch, seconds, tmp_p
     assert judging.left == {}
 
 
-def test_a_list_that_lacks_the_only_process_is_not_the_end(monkeypatch, seconds, tmp_path):
-    """A process that starts while the list is read is not in it, nor is its parent if that ends."""
-    listed, n = leftovers.descendants, []
-
-    def lacks_it_at_first(of):
-        n.append(of)
-        return listed(of) if n.count(of) > 1 else []
-
-    monkeypatch.setattr(leftovers, "descendants", lacks_it_at_first)
-    impl = hostile(lambda: sleeping(seconds) or daemon(seconds))
-    with isolated(tmp_path, impl, case=LONG) as judging:
-        assert judging.law(LAW, impl).verdict == PASS
-    assert judging.left == {"hostile": {f"sleep {seconds}": 1}} and not sleeping(seconds)
-
-
 def test_an_import_that_is_tried_leaves_nothing(seconds):
     told = []
     assert answer_of(lambda: daemon(seconds) or {"ok": True}, 60.0, told.extend) == {"ok": True}
