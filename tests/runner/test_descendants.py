@@ -24,7 +24,7 @@ def test_children_and_their_children_are_found_until_they_have_ended():
 
 
 def test_one_that_starts_while_the_list_is_read_is_found(monkeypatch):
-    """Its parent has ended before it was looked at, as that of a daemon does."""
+    """The parent of a daemon has often ended before it is looked at."""
     process, lists, listdir = subprocess.Popen(["sleep", "1000"]), [], os.listdir
 
     def lacks_it_at_first(folder):
