@@ -134,7 +134,6 @@ def of_pytorch(name, function, *, known_failures=(), **supports):
 
 OF_BIG_TENSORS = Because("finding #135: offsets have 32 bits").fail("tensors_beyond_2_31_elements")
 TILE, ONE = "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
-LOW = "finding #33: NaN where the largest score of a row is below -61"
 VIEWS = "finding #36: the stride of the heads is taken for the stride of the batch"
 
 IMPLS = [
@@ -144,9 +143,9 @@ IMPLS = [
         softmax_scale=True,
         sinks=True,
         known_failures=[
-            Because(LOW, TILE).fail("huge_scores_match_the_definition regime=shifted_down"),
-            # This law makes scores low itself, and low enough with a head dim of 128.
-            Because(LOW, on="cuda", every_run=False).fail("shifting_all_scores_changes_only_lse"),
+            Because("finding #33: NaN where the largest score of a row is below -61", TILE).fail(
+                "huge_scores_match_the_definition regime=shifted_down"
+            ),
             Because("finding #34: n is added to a sum in another base", TILE).fail(
                 "out_matches_the_definition sinks=count regime=one_sign"
             ),
