@@ -172,3 +172,5 @@ def test_sanitizers_report_nothing(trial):
         meter.unordered = f"; {ORDER} in {', '.join(uses)}" if uses else ""
     meter.note = f"nothing reported for {plural(meter.cases + 1, 'case')} of {', '.join(sorted(meter.kernels))}"
     meter.note += meter.unordered
+    if meter.copied:
+        meter.note += f"; copies of a value, which Triton's threads may all store, in {', '.join(sorted(meter.copied))}"

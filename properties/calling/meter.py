@@ -34,6 +34,7 @@ class Meter:
     p: float = 0.0  # the bound on the probability of a difference, for the case with the fewest repeats
     kernels: set[str] = field(default_factory=set)  # the kernels that a sanitizer watched
     unordered: str = ""  # which of these use what racecheck does not know
+    copied: set[str] = field(default_factory=set)  # lines where threads of a Triton kernel store copies of a value
     clean: dict[Case, list[str]] = field(default_factory=dict)  # cases watched together with others -> their kernels
     beyond: Undecided | None = None  # why no sanitizer can judge the kernels
     looks: int = 0  # cases that were called, but about which the law says nothing (MOST_LOOKS)

@@ -92,6 +92,7 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
+    findings = _counted(first, findings)
     # Only in ordinary kernels do races, missing waits and divergence count.
     doubtful, beyond = [finding for finding in findings if why_not_judged(finding)], Asynchronous()
     if doubtful:
@@ -105,7 +106,7 @@ def sanitized(
             again = [Tool.RACECHECK if race else Tool.SYNCCHECK for race in sorted(races)]
             watched += sanitizer.watch(program, target, ordinary, again, LIMIT, NOW.lives)
             for each in watched[-len(again) :]:
-                merge(findings, each.report.findings)
+                merge(findings, _counted(first, each.report.findings))
     # If nothing is found, a tool without an answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
     if doubtful and beyond.kernels and not findings:
@@ -121,6 +122,13 @@ def sanitized(
             why = Reason.NO_SANITIZER
             first.known.no_sanitizer = "; ".join(undecided)
         raise Undecided("; ".join(undecided), why)
+    return findings
+
+
+def _counted(trial: Trial, findings: list[Finding]) -> list[Finding]:
+    """Return the findings without those about copies of a value, which the verdict names."""
+    findings, copied = sanitizer.without_copies(findings)
+    trial.meter.copied.update(str(finding.first.site) for finding in copied)
     return findings
 
 

@@ -18,6 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.emulator.ptx.module import PtxError
 from flash_attest.emulator.triton import activate
+from flash_attest.races.sanitizer.copied import triton_kernels
 from flash_attest.races.tracing import trace
 
 activate()
@@ -42,6 +43,7 @@ def test_vectors_are_added(n, dtype):
     x, y, out = (draws(n) * 9).to(dtype), (draws(n) * 9).to(dtype), torch.full((n + 9,), 7, dtype=dtype)
     add[(triton.cdiv(n, 256),)](x, y, out, n, BLOCK=256)
     assert torch.equal(out[:n], x + y) and (out[n:] == 7).all()
+    assert "add" in triton_kernels()  # as it must be to find copies of a value in what racecheck reports
 
 
 @triton.jit
