@@ -78,6 +78,7 @@ def _prepare() -> None:
 
     Plug-ins of pytest are left out: pytest rewrites them when it loads them.
     """
+    gc.disable()  # each collection would walk all that was imported so far
     import numba  # noqa: F401  (our implementations import it, which takes a second)
     import torch.fx.experimental.symbolic_shapes
     import torch.utils._device  # noqa: F401  (torch.get_default_device imports it)
@@ -92,6 +93,7 @@ def _prepare() -> None:
     for page in (run.TEMPLATE, template.HERE / "base.html.j2"):
         template.compiled(page)
     sources.loaded()  # keeps the resolved paths of modules
+    gc.enable()
     gc.collect()
     gc.freeze()  # otherwise each collection of a fork walks, and so copies, all of this
     huge_pages.collapse()
