@@ -14,6 +14,7 @@ import sys
 from execnet import gateway_io
 
 from flash_attest.properties.progress import NOW
+from tests import forked
 
 _spares: list[Spare] = []
 
@@ -77,7 +78,7 @@ def _become_a_worker() -> None:
     sys.argv = ["-c"]
     NOW.__init__()  # no other worker shall write to its memory
     exec(eval(sys.stdin.readline()), {"__name__": "__main__"})
-    sys.exit()
+    forked.end(0)
 
 
 class _Gateway(gateway_io.Popen2IOMaster):

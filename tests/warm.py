@@ -3,7 +3,7 @@ the command, or a program.
 
 It reads requests from its standard input, one line of JSON each: the environment and, for each run,
 the arguments and the files for output and status. It answers with the exit status of the fork,
-which ends as a new process would.
+which ends as a new process would (forked.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests import huge_pages
+from tests import forked, huge_pages
 from tests.places import ROOT
 
 LONGEST = 1200.0  # seconds for all runs of one request, on a busy machine
@@ -68,7 +68,7 @@ def main() -> None:
         fork = os.fork()
         if fork == 0:
             request = json.loads(line)
-            sys.exit(_run(set_by_imports | request["environment"], request["runs"]))
+            forked.end(_run(set_by_imports | request["environment"], request["runs"]))
         _, status = os.waitpid(fork, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
@@ -78,9 +78,13 @@ def _prepare() -> None:
 
     Plug-ins of pytest are left out: pytest rewrites them when it loads them.
     """
+    gc.disable()  # each collection would walk all that was imported so far
     import numba  # noqa: F401  (our implementations import it, which takes a second)
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401  (torch.autograd.grad imports it)
+    import torch.fx.experimental.symbolic_shapes
+    import torch.utils._device  # noqa: F401  (torch.get_default_device imports it)
 
+    import flash_attest.emulator.cuda  # tests/conftest.py imports it
+    import flash_attest.emulator.importing  # noqa: F401
     from flash_attest.properties.law import laws
     from flash_attest.runner.page import run, template
     from flash_attest.runner.plugin import conclusion, reporter, sources  # noqa: F401
@@ -89,6 +93,7 @@ def _prepare() -> None:
     for page in (run.TEMPLATE, template.HERE / "base.html.j2"):
         template.compiled(page)
     sources.loaded()  # keeps the resolved paths of modules
+    gc.enable()
     gc.collect()
     gc.freeze()  # otherwise each collection of a fork walks, and so copies, all of this
     huge_pages.collapse()

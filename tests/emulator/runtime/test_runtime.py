@@ -5,6 +5,7 @@ and refused.
 import ctypes
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,8 @@ def test_the_runtime_and_tracing_import_no_family():
         "import sys, flash_attest.races.tracing, flash_attest.emulator.runtime.calls\n"
         "print([m for m in sys.modules if 'flash_attest.emulator.cuda' in m])"
     )
-    assert python("-c", program).stdout == "[]\n"
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout == "[]\n", run.stderr
 
 
 OPERATORS = """
