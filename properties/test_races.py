@@ -151,8 +151,8 @@ def test_sanitizers_report_nothing(trial):
     They see races in shared memory (not in global memory), accesses outside of every allocation,
     misaligned accesses, and barriers that not all threads reach. Warnings of racecheck count: a
     race is a bug even if it has not changed a result on this GPU. Two writes on one line of a
-    Triton kernel do not, because its threads store copies of a value. Each tool runs the cases in
-    a separate process. The kernels of PyTorch's operators are not watched.
+    Triton kernel do not count, because its threads store copies of a value. Each tool runs the
+    cases in a separate process. The kernels of PyTorch's operators are not watched.
     """
     program = sanitizer_program()
     meter = trial.meter

@@ -80,7 +80,7 @@ def _prepare() -> None:
     """
     gc.disable()  # each collection would walk all that was imported so far
     import numba  # noqa: F401  (our implementations import it, which takes a second)
-    import torch.fx.experimental.symbolic_shapes
+    import torch.fx.experimental.symbolic_shapes  # torch.autograd.grad imports it
     import torch.utils._device  # noqa: F401  (torch.get_default_device imports it)
 
     import flash_attest.emulator.cuda  # tests/conftest.py imports it

@@ -91,8 +91,7 @@ def sanitized(
     watched = sanitizer.watch(program, target, kernels, tools, LIMIT, NOW.lives)
     findings: list[Finding] = []
     for each in watched:
-        merge(findings, each.report.findings)
-    findings = _counted(first, findings)
+        merge(findings, _counted(first, each.report.findings))
     # Only in ordinary kernels do races, missing waits and divergence count.
     doubtful, beyond = [finding for finding in findings if why_not_judged(finding)], Asynchronous()
     if doubtful:

@@ -1,11 +1,9 @@
 """Leaves out what racecheck reports where threads of a Triton kernel store copies of a value.
 
-Triton may give a value to several threads, and each of them stores it. racecheck passes over most
-writes of equal values, but not over all: on an H200, with Triton 3.6, it reports 165 pairs of
-writes in a kernel whose only store on that line has values that both warps have read at the same
-addresses, behind a barrier. It does not say which values were written, so writes of different
-values on one line of a Triton kernel are left out, too. The trace compares values
-(docs/use/tracing-triton.md).
+Triton may give a value to several threads, and each of them stores it. racecheck reports some of
+these pairs of writes, and does not say which values were written (docs/why/races.md#sanitizer). So
+writes of different values on one line of a Triton kernel are left out, too. The trace compares
+values (docs/use/tracing-triton.md).
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from collections.abc import Collection
 
 from flash_attest.emulator.observation import Action, Kind
 from flash_attest.races.finding import Finding
-
-COMPILED = "CompiledKernel"  # the class of Triton's objects for a compiled kernel
+from flash_attest.races.sanitizer.machine_code import OF_TRITON
 
 
 def without_copies(findings: Collection[Finding]) -> tuple[list[Finding], list[Finding]]:
@@ -38,5 +35,5 @@ def _two_writes(finding: Finding) -> bool:
 
 def triton_kernels() -> set[str]:
     """Return the names of the kernels that Triton has compiled or loaded in this process."""
-    compiled = (each for each in gc.get_objects() if type(each).__name__ == COMPILED)
+    compiled = (each for each in gc.get_objects() if type(each).__name__ == OF_TRITON)
     return {name for each in compiled if isinstance(name := getattr(each, "name", None), str)}

@@ -36,9 +36,10 @@ FUNCTION = re.compile(r"Function : (\S+)")
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*(?:(?<=\bBAR)\.ARV)?)")
 ARRIVAL = "BAR.ARV"  # at a named barrier, without waiting
 ENTRY = re.compile(r"STT_FUNC\s.*\sSTO_ENTRY\s+(\S+)")
+OF_TRITON = "CompiledKernel"  # the class of Triton's objects for a compiled kernel
 # Python objects that keep machine code: the name of the class, and the attributes that may have it
 KEEPERS = {
-    "CompiledKernel": ("kernel",),  # Triton
+    OF_TRITON: ("kernel",),
     "CUDACodeLibrary": ("_cubin_cache",),  # Numba
     "StaticallyLaunchedCudaKernel": ("cubin_raw", "cubin_path"),  # torch.compile
 }

@@ -43,7 +43,12 @@ def test_vectors_are_added(n, dtype):
     x, y, out = (draws(n) * 9).to(dtype), (draws(n) * 9).to(dtype), torch.full((n + 9,), 7, dtype=dtype)
     add[(triton.cdiv(n, 256),)](x, y, out, n, BLOCK=256)
     assert torch.equal(out[:n], x + y) and (out[n:] == 7).all()
-    assert "add" in triton_kernels()  # as it must be to find copies of a value in what racecheck reports
+
+
+def test_a_kernel_is_known_by_its_name():
+    """The name tells copies of a value from the races that racecheck reports."""
+    add[(1,)](x := draws(16), x, x, 16, BLOCK=256)
+    assert "add" in triton_kernels()
 
 
 @triton.jit

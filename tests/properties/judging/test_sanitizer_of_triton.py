@@ -1,8 +1,8 @@
 """Copies of a value that threads of a Triton kernel store, under compute-sanitizer.
 
-The log is what racecheck wrote on an H200 about our delta kernel, compiled by Triton 3.6: the only
-store on that line has values that both warps have read at the same addresses, behind a barrier. The
-kernel has another name here, because this process may have compiled ours.
+The log has, in racecheck's format, what it found on an H200 in our delta kernel, compiled by Triton
+3.6 (docs/why/races.md#sanitizer). The kernel has another name here, because this process may have
+compiled ours.
 """
 
 import pytest
