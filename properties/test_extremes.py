@@ -2,7 +2,7 @@
 
 import torch
 
-from flash_attest.properties.cases.bias_masks import hidden_entries
+from flash_attest.properties.cases.bias_masks import rows_without_keys
 from flash_attest.properties.cases.case import BIASES, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.limits import FAR, short
@@ -224,7 +224,4 @@ def _check_lse_of_empty(trial: Trial, lse: torch.Tensor | None, empty: torch.Ten
 
 def _empty_rows(trial: Trial) -> torch.Tensor:
     """Return bool (b, h, sq): which queries see no key."""
-    case, seen = trial.case, trial.seen()
-    if trial.x.bias is not None:
-        seen = seen & ~hidden_entries(trial.x.bias)
-    return ~seen.any(dim=-1).expand(case.batch, case.nheads, case.seqlen_q)
+    return rows_without_keys(trial.case, trial.impl.causal_alignment, trial.x)

@@ -158,4 +158,18 @@ MUTANTS = [
         smallest=ONE | dict(seqlen_q=17),
         story="a store in place of an atomic add: each tile of queries overwrites the sum of the one before",
     ),
+    planted(
+        name="dsink_of_a_row_without_keys_is_nan",
+        law="test_rows_without_keys_leave_the_others_alone",
+        edits=((P_SINK, P_SINK.replace("- lse", "- lse.masked_fill(lse == INF, -INF)")),),
+        smallest=ONE,
+        story="P_sink = exp(sink - lse), where a sink that is off and the lse of a row without keys are both -inf",
+    ),
+    planted(
+        name="dsink_lacks_rows_without_keys",
+        law="test_no_keys_give_zero",
+        edits=((P_SINK, P_SINK + " * (lse > sinks[:, None, None])"),),
+        smallest=ONE | dict(seqlen_k=0),
+        story="the backward exits early where a query sees no key, so dsink lacks the dlse of that row",
+    ),
 ]

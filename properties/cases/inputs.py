@@ -29,7 +29,7 @@ import torch
 
 from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import ALIGNMENTS
-from flash_attest.properties.cases.bias_masks import hidden_by_bias
+from flash_attest.properties.cases.bias_masks import hidden_by_bias, may_have_empty_rows, rows_without_keys
 from flash_attest.properties.cases.case import ADDED, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.hidden_keys import shown_to
@@ -70,7 +70,8 @@ def build(case: Case, device: str | torch.device) -> Inputs:
     v = k[..., : case.headdim_v] if case.shared_kv else v
     dlse = _dlse(case, device) if case.dlse else None
     x = Inputs(q=q, k=k, v=v, dout=dout, bias=bias, dlse=dlse, **shown_to(case, device))
-    return x.with_(sinks=_sinks(case, x)) if case.sinks else x
+    x = x.with_(sinks=_sinks(case, x)) if case.sinks else x
+    return x.with_(dlse=_dlse_where_defined(case, x)) if case.dlse and case.sinks == "some_off" else x
 
 
 def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -237,6 +238,19 @@ def _dlse(case: Case, device: str | torch.device) -> torch.Tensor:
         most = LARGEST_RESULT / max(4 * abs(case.scale) * large.k, 2 * rows)  # of dq, and of a dbias for all rows
         return random.uniform(shape, 0.5, 1.5) * min(large.dout * large.v, most)
     return random.normal(shape, 1.0) + (1.0 if case.regime == "mean" else 0.0)
+
+
+def _dlse_where_defined(case: Case, x: Inputs) -> torch.Tensor:
+    """Return dlse, and 0 in rows that see neither a key nor a sink, if their head may have one.
+
+    Such a row has lse = sink = -inf. The derivative is 1 for every finite sink and 0 without one, so
+    whether dsink includes dlse there is a matter of definition.
+    """
+    dlse, off = x.dlse, (x.sinks == -torch.inf)[:, None]
+    for alignment in ALIGNMENTS:
+        if may_have_empty_rows(case, alignment):
+            dlse = dlse.masked_fill(off & rows_without_keys(case, alignment, x), 0.0)
+    return dlse
 
 
 def _bias(case: Case, random: RandomTensors) -> torch.Tensor:

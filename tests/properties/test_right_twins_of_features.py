@@ -9,7 +9,7 @@ from flash_attest.impls import Supports, torch_math
 from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.mutants.tiled.lse_gradients import DELTA
-from flash_attest.mutants.tiled.sinks import OUT, WITHOUT_SINK
+from flash_attest.mutants.tiled.sinks import OUT, P_SINK, WITHOUT_SINK
 from flash_attest.mutants.tiled.softcap import CAPPED, DR, TANH
 from flash_attest.mutants.tiled.values import DV
 from flash_attest.mutants.tiled.windows import BOTH, FIRST_TILE, HIDES_LEFT, LAST_QUERY, LEFT
@@ -109,6 +109,10 @@ TWINS = {
                 "dsink = (p_sink * ((0 if dlse is None else dlse) - delta.transpose(1, 2))).sum((0, 2, 3))",
             ),
         ),
+    ),
+    "dsink is 1 where lse is the sink, though both are -inf": (
+        ("test_rows_without_keys_leave_the_others_alone", "test_bias_and_sink_conserve", "test_no_keys_give_zero"),
+        ((P_SINK, P_SINK + "\n        p_sink = p_sink.masked_fill(dead.unsqueeze(-1), 1.0)"),),
     ),
     "narrow values are padded to headdim": (
         ("test_columns_of_v_are_their_own", *DEFINITION),

@@ -7,6 +7,7 @@ import torch
 
 from flash_attest import oracle
 from flash_attest.impls.contract.tensors import Inputs
+from flash_attest.properties.cases.bias_masks import rows_without_keys
 from flash_attest.properties.cases.case import DTYPES, REGIMES, Case
 from flash_attest.properties.cases.features import SCALES, mask_of, variant_of
 from flash_attest.properties.cases.inputs import GAP, build
@@ -239,6 +240,20 @@ def test_selecting_picks_many_different_keys():
 def test_query_heads_of_a_group_pick_the_same_key():
     x = build(case("selecting", nheads=4, nheads_k=2), "cpu")
     assert torch.equal(x.q[:, :, 0], x.q[:, :, 1]) and not torch.equal(x.q[:, :, 1], x.q[:, :, 2])
+
+
+# --- sinks that are off ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hides", [dict(), dict(bias="matrix", bias_mask="dead_row"), dict(seqlen_k=0)])
+def test_dlse_is_0_where_a_row_sees_neither_a_key_nor_a_sink(hides):
+    """Under either alignment, and in no other row: dsink is defined there for a finite sink only."""
+    c = case(seqlen_q=40, **(dict(seqlen_k=30) | hides), causal=not hides, nheads=4, sinks="some_off", dlse=True)
+    x = build(c, "cpu")
+    blind = torch.stack([rows_without_keys(c, alignment, x) for alignment in oracle.ALIGNMENTS]).any(0)
+    undefined = blind & (x.sinks == -torch.inf)[:, None]
+    assert undefined.any() and blind[:, x.sinks > -torch.inf].any()
+    assert torch.equal(x.dlse == 0, undefined)
 
 
 # --- draws ----------------------------------------------------------------------------------------
