@@ -87,8 +87,8 @@ WGMMA, ALIGNED = f"wgmma.mma_async(.sync)(.aligned).m64{COLUMNS}", "(.sync)(.ali
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::{cta,cluster})"
 HINT = "(.L2::cache_hint)"
-# These words follow the space, in either order, as Triton writes them, or follow the operation, as
-# in libcu++.
+# These words follow the space, in either order, as Triton and flash-attn-4 write them, or follow the
+# operation, as in libcu++.
 AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 
@@ -221,8 +221,8 @@ TABLE = {
         _("cvt.pack.sat.{s16,u16}.s32", "=b32 b32 b32"),
     ),
     "Memory": (
-        _(f"{{ld,ldu}}{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by=ld, name="ld"),
-        _(f"st{SCOPES}{SPACE}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by=st, name="st"),
+        _(f"{{ld,ldu}}{SCOPES}{SPACE}{AFTER}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by=ld, name="ld"),
+        _(f"st{SCOPES}{SPACE}{AFTER}{CACHE}{HINTS}[.<vec=v{{2,4}}>].<t={VALUE}>", by=st, name="st"),
         _(f"{ATOM}.{{min,max}}{AFTER}{HINT}.<t={{u,s}}{{32,64}}>", by=atom),
         _(f"{ATOM}.add{AFTER}{HINT}.{{u,s}}<t={{32,64}}>", by=integer_atom, name="atom.add.u{t}"),
         _(f"{ATOM}.{{and,or,xor,exch,cas}}{AFTER}{HINT}.<t=b{{32,64}}>", by=atom),

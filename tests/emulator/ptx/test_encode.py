@@ -48,6 +48,8 @@ def test_every_row_says_how_its_operands_are_read():
         ("ld.global.nc.L1::no_allocate.L2::128B.v4.f32", "ld"),
         ("ld.volatile.shared.u32", "ld"),
         ("ld.acquire.gpu.global.b32", "ld"),
+        ("ld.global.acquire.gpu.b32", "ld"),
+        ("st.global.gpu.release.b32", "st"),
         ("atom.acq_rel.gpu.global.add.f32", "atom.add.f32"),
         ("atom.global.gpu.acq_rel.add.f32", "atom.add.f32"),  # tl.atomic_add
         ("atom.global.acq_rel.gpu.cas.b32", "atom.cas.b32"),  # tl.atomic_cas
