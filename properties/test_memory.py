@@ -54,17 +54,17 @@ def test_inputs_come_back_unchanged(trial):
 
 def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
     """Return what was written to an input or around it, and where."""
-    now = public_input(trial.impl, name, there.tensor)
-    before = public_input(trial.impl, name, getattr(trial.caller.stored(trial.x, torch.nan), name))
-    if not bool((changed := now != before).any()):
+    form = trial.impl.supports.form
+    changed, now, left = (public_input(trial.impl, name, t) for t in (there.changed(), there.tensor, there.left()))
+    if not bool(changed.any()):
         return (
             f"{plural(there.written(), 'element')} around {name} (margins, gaps between rows) changed in the call",
             "",
         )
     at = tuple(int(i) for i in changed.nonzero()[0])
-    values = f"from {number(before[at].item())} to {number(now[at].item())}"
-    headline = f"{element_at(name, at)} changed {values} during the call ({share(changed)} changed)"
-    return headline, where(trial, name, changed)
+    values = f"from {number(left[at].item())} to {number(now[at].item())}"
+    headline = f"{element_at(name, at, form)} changed {values} during the call ({share(changed)} changed)"
+    return headline, where(trial, name, changed, "changed", form)
 
 
 @law(layout=LAYOUTS[1:], bias=BIASES, needs=("strides",), toward=telling, bug="calling")

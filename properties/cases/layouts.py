@@ -47,6 +47,19 @@ class Placed:
         """
         return int((bits(self.buffer) != self.after).sum())
 
+    def changed(self) -> torch.Tensor:
+        """Return which elements of the tensor are not as the call should leave them."""
+        return self._in_place(bits(self.buffer) != self.after)
+
+    def left(self) -> torch.Tensor:
+        """Return the values that the call should leave in the tensor."""
+        return self._in_place(self.after.view(self.buffer.dtype))
+
+    def _in_place(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Return the elements of a copy of the buffer that belong to the tensor."""
+        begin = self.tensor.storage_offset() - self.buffer.storage_offset()
+        return buffer.as_strided(self.tensor.shape, self.tensor.stride(), begin)
+
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     """Store the values of a contiguous 4-D tensor in this layout.

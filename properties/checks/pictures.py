@@ -15,10 +15,22 @@ AXES = {  # the name of each dimension of a tensor
     "sum of dk": ("b", "h", "d"),
     **dict.fromkeys(("dbias", "bias", "block_mask"), ("b", "h", "i", "j")),
     "kv_indices": ("b", "i", "h", "slot"),
+    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_seqlens"), ("b",)),
+    "cache_batch_idx": ("b",),
+    "block_table": ("b", "column"),
+    **dict.fromkeys(("k_new", "v_new"), ("b", "j", "h", "d")),
+    "out_parts": ("part", "b", "i", "h", "d"),
+    "lse_parts": ("part", "b", "h", "i"),
+}
+ROWS, PAGES, SLOTS = ("row", "h", "d"), ("page", "j", "h", "d"), ("slot", "j", "h", "d")
+BUFFERS = {  # the same for inputs of a form that stores sequences in another way
+    "varlen": dict.fromkeys(("q", "k", "v", "dout"), ROWS) | {"dlse": ("h", "row")},
+    "paged": {"q": ROWS, "k": PAGES, "v": PAGES},
+    "cache": {"k": SLOTS, "v": SLOTS},
 }
 PLURAL = {"query": "queries", "key": "keys"}
 GROUPS, LEAST_GROUPS = (2, 4, 8, 16, 32, 64, 128), 2  # sizes; how many whole groups show a pattern
-LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column", "slot": "slot"}
+LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column"}  # other names are words
 
 
 def plural(n: int, word: str, words: str = "") -> str:
@@ -40,9 +52,14 @@ def number(value: float, beside: float | None = None) -> str:
     return text
 
 
-def element_at(name: str, at: tuple[int, ...]) -> str:
+def names_of_axes(name: str, form: str = "dense") -> tuple[str, ...] | None:
+    """Return the name of each dimension of a tensor, which is an input if the form is not dense."""
+    return BUFFERS.get(form, {}).get(name) or AXES.get(name)
+
+
+def element_at(name: str, at: tuple[int, ...], form: str = "dense") -> str:
     """("out", (0, 64, 0, 3)) -> "out[b=0 i=64 h=0 d=3]"."""
-    axes = AXES.get(name, tuple("abcdefgh"[: len(at)]))
+    axes = names_of_axes(name, form) or tuple("abcdefgh"[: len(at)])
     return f"{name}[{' '.join(f'{a}={n}' for a, n in zip(axes, at, strict=True))}]"
 
 
@@ -58,12 +75,13 @@ def place_of(index: torch.Tensor, shape: torch.Size) -> tuple[int, ...]:
     return tuple(place)
 
 
-def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") -> str:
+def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong", form: str = "dense") -> str:
     """Return lines that say which batches, heads, queries, keys and columns are wrong.
 
     If the implementation declares its tile, the lines count by tile, unless all tiles are alike.
+    form: that of a tensor as it is handed over; outputs are always dense.
     """
-    axes = AXES.get(name)
+    axes = names_of_axes(name, form)
     if axes is None or bad.dim() != len(axes):
         return f"wrong: {int(bad.sum())} of {bad.numel()} elements"
     if bad.numel() == 1:
@@ -73,7 +91,7 @@ def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") ->
         n = bad.shape[dim]
         along = bad.transpose(0, dim).reshape(n, -1).any(dim=1).nonzero().flatten().tolist()
         if n > 1 or axis in "ij":
-            lines.append(f"{LONG[axis]:7} {_all_or_ranges(along, n)}")
+            lines.append(f"{LONG.get(axis, axis):7} {_all_or_ranges(along, n)}")
     lines = [f"{is_what} in"] + ["  " + line for line in lines]
     for axis, block in zip("ij", trial.impl.tile or (), strict=False):
         if axis in axes and bad.shape[axes.index(axis)] > block and not _each_is_wrong(bad, axes.index(axis)):

@@ -107,8 +107,8 @@ class Search:
             found = self.conclude(broken)
             found.broken.observed += self.collected.lines
             return found
-        except (FlakyFailure, FlakyReplay):  # Hypothesis ran a case again, with another result
-            return self._conclude_flaky()
+        except (FlakyFailure, FlakyReplay) as flaky:  # Hypothesis ran a case again, with another result
+            return self._conclude_flaky(flaky)
         return self.conclude()
 
     def _hold_chosen(self, hold: Callable[[Case], None]) -> int:
@@ -173,10 +173,15 @@ class Search:
             return _not_on_every_run(*self.beside_others)
         return Found()
 
-    def _conclude_flaky(self) -> Found:
-        """Return the result of a search in which one case had different results in two runs."""
-        if self.undecided and not self.failures:  # memory sufficed in only one run of the case
-            raise self.undecided[0] from None
+    def _conclude_flaky(self, flaky: FlakyFailure | FlakyReplay) -> Found:
+        """Return the result of a search in which one case had different results in two runs.
+
+        Raises what stopped one of the runs, if that was not a failure of the law.
+        """
+        if not self.failures:
+            if self.undecided:  # memory sufficed in only one run of the case
+                raise self.undecided[0] from None
+            raise flaky.exceptions[0] if isinstance(flaky, FlakyFailure) else flaky
         broken, case = self._unsteady()
         if case not in self.held and self._fails_again(case):  # it fails each time, but at different lines of the law
             return self._smallest(broken, case)

@@ -34,6 +34,7 @@ def test_plurals_follow_the_count():
         ("dk", (0, 64, 0, 3), "dk[b=0 j=64 h=0 d=3]"),
         ("lse", (0, 1, 64), "lse[b=0 h=1 i=64]"),
         ("dbias", (0, 1, 2, 3), "dbias[b=0 h=1 i=2 j=3]"),
+        ("block_table", (3, 1), "block_table[b=3 column=1]"),
     ],
 )
 def test_elements_are_named_by_their_axes(name, at, text):

@@ -3,10 +3,18 @@
 from dataclasses import replace
 from itertools import count
 
+import pytest
 import torch
 
 from flash_attest.emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
-from flash_attest.impls import torch_math
+from flash_attest.impls import (
+    python_tiled_cache,
+    python_tiled_merge,
+    python_tiled_padded,
+    python_tiled_paged,
+    python_tiled_varlen,
+    torch_math,
+)
 from flash_attest.properties.failures import LawBroken, Undecided, findings_of
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
@@ -96,6 +104,49 @@ def test_all_inputs_that_change_are_reported():
     assert result.reason == "1 element around q (margins, gaps between rows) changed in the call"
     assert any(line.startswith("k[b=0 j=0 h=0 d=0] changed from ") for line in lines(result.message))
     assert SAME in lines(result.message)
+
+
+WRITTEN = [
+    (python_tiled_varlen, "q", "q[row=0 h=0 d=0]"),
+    (python_tiled_varlen, "cu_seqlens_k", "cu_seqlens_k[b=0]"),
+    (python_tiled_padded, "v", "v[b=0 j=0 h=0 d=0]"),
+    (python_tiled_padded, "seqused_q", "seqused_q[b=0]"),
+    (python_tiled_cache, "k", "k[slot=0 j=0 h=0 d=0]"),
+    (python_tiled_cache, "cache_batch_idx", "cache_batch_idx[b=0]"),
+    (python_tiled_paged, "q", "q[row=0 h=0 d=0]"),
+    (python_tiled_paged, "v", "v[page=0 j=0 h=0 d=0]"),
+    (python_tiled_paged, "block_table", "block_table[b=0 column=0]"),
+    (python_tiled_merge, "out_parts", "out_parts[part=0 b=0 i=0 h=0 d=0]"),
+    (python_tiled_merge, "lse_parts", "lse_parts[part=0 b=0 h=0 i=0]"),
+]
+
+
+@pytest.mark.parametrize("module, name, element", WRITTEN)
+def test_an_input_of_any_form_is_named_by_its_own_axes(module, name, element):
+    """The first element that was written is named, and the values that it had and has."""
+    impl = module.IMPL
+
+    def forward(*tensors, **keywords):
+        named = dict(zip(("q", "k", "v") if len(tensors) == 3 else ("out_parts", "lse_parts"), tensors, strict=True))
+        result = impl.forward(*tensors, **keywords)
+        (named | keywords)[name].view(-1)[0] = 5
+        return result
+
+    wrong = replace(impl, forward=forward, traced=False)
+    result = judge(laws()["test_inputs_come_back_unchanged"], wrong, Plan(examples=4, try_contract=False, small=True))
+    assert result.verdict == FAIL and result.reason.startswith(f"{element} changed from "), result.reason
+    assert " to 5 during the call (1 of " in result.reason
+
+
+def test_an_error_of_a_law_in_one_of_two_runs_is_not_hidden():
+    """Hypothesis runs a case again after an error. If there is none then, the first one is raised."""
+
+    def law(n):
+        if n == 0:
+            raise ZeroDivisionError("in the law")
+
+    with pytest.raises(ZeroDivisionError, match="in the law"):
+        judged(law)
 
 
 def test_a_case_that_stays_open_withdraws_no_finding():
