@@ -116,7 +116,7 @@ def _row(entry: Entry, kills: Counter) -> Row:
 
 
 def tables_of(files: Iterable[Path]) -> list[Table]:
-    """Return one table for each environment. Files are records, which may be parts of one, or rows.
+    """Return one table for each environment. Files are records or rows, which may be parts of one.
 
     Raises RecordError for a file that is neither, for files that contradict each other, and for a
     bug that is no longer planted.
@@ -127,16 +127,41 @@ def tables_of(files: Iterable[Path]) -> list[Table]:
             records.append(file)
         else:
             tables += rows
-    tables += [table_of(record) for record in merged(records)]
-    seen: list[Mapping] = []
-    for table in tables:
-        if table.environment in seen:
-            raise RecordError(f"two files have rows of {table.environment['machine']}: name one of them")
-        seen.append(table.environment)
+    tables = _joined([*tables, *(table_of(record) for record in merged(records))])
     known = {mutant.name for mutant in ALL}
     if gone := sorted({name for table in tables for name in (*table.rows, *table.elsewhere)} - known):
         raise RecordError(f"the files have {', '.join(gone)}, which is no planted bug now: judge again into a new file")
     return sorted(tables, key=lambda table: str(table.environment["device"]))
+
+
+def _joined(tables: Iterable[Table]) -> list[Table]:
+    """Return one table for each environment. Raises RecordError for a bug with rows in two files,
+    as a row need not name all of its laws.
+    """
+    joined: list[Table] = []
+    for new in tables:
+        same = next((table for table in joined if table.environment == new.environment), None)
+        if same is None:
+            joined.append(new)
+            continue
+        if twice := sorted(same.rows.keys() & new.rows.keys()):
+            machine = same.environment["machine"]
+            raise RecordError(f"two files have rows of {twice[0]} on {machine}: name one of them")
+        rows = same.rows | new.rows
+        elsewhere = same.elsewhere | new.elsewhere
+        joined[joined.index(same)] = Table(
+            environment=same.environment,
+            rows={name: rows[name] for name in sorted(rows)},
+            laws={law: _added(same, new, law) for law in (CONTRACT, *laws())},
+            elsewhere={name: elsewhere[name] for name in sorted(elsewhere) if name not in rows},
+            alarms=dict(Counter(same.alarms) + Counter(new.alarms)),
+        )
+    return joined
+
+
+def _added(one: Table, other: Table, law: str) -> LawCount:
+    a, b = (table.laws.get(law, LawCount(0, 0)) for table in (one, other))
+    return LawCount(a.kills + b.kills, a.alone + b.alone)
 
 
 # --- JSON -----------------------------------------------------------------------------------------

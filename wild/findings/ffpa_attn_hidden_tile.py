@@ -2,7 +2,7 @@
 
 number: 122
 package: ffpa-attn 0.2.4
-law: out_averages_the_keys_that_a_bias_leaves, tiny_scores_match_the_definition
+law: out_averages_the_keys_that_a_bias_leaves
 case: seqlen_q=1 seqlen_k=65 headdim=64 dtype=float16 bias=matrix bias_mask=dead_row
     bias_keeps_key=True seed=3
 consequence: Masks for padding on the left, for example, turn whole rows into NaN where there are
