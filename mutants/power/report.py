@@ -38,6 +38,8 @@ and tolerances are theirs, the code is ours.
 - Inputs that are not supported are left out. A suite for float16 gets float32 if the implementation
   supports nothing else. A bug that no input of a suite reaches counts as not caught.
 - A rejection counts only if the suite accepts the implementation without the bug on the same input.
+  Kernels of packed, padded, paged or split tensors raise an error for dense ones, with the bug and
+  without it.
 - "Emulated" are implementations that are judged on less than a tenth of the cases.
 - What these suites test beside attention as a function is not measured: dropout, KV caches, nested
   tensors.
