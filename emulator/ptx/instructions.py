@@ -87,8 +87,8 @@ WGMMA, ALIGNED = f"wgmma.mma_async(.sync)(.aligned).m64{COLUMNS}", "(.sync)(.ali
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::{cta,cluster})"
 HINT = "(.L2::cache_hint)"
-# These words follow the space, in either order, as Triton and flash-attn-4 write them, or follow the
-# operation, as in libcu++.
+# These words follow the space, in either order, as Triton and flash-attn-4 write them, or follow
+# the operation, as in libcu++.
 AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 

@@ -243,8 +243,8 @@ def _dlse(case: Case, device: str | torch.device) -> torch.Tensor:
 def _dlse_where_defined(case: Case, x: Inputs) -> torch.Tensor:
     """Return dlse, and 0 in rows that see neither a key nor a sink, if their head may have one.
 
-    Such a row has lse = sink = -inf. The derivative is 1 for every finite sink and 0 without one, so
-    whether dsink includes dlse there is a matter of definition.
+    Such a row has lse = sink = -inf. The derivative is 1 for every finite sink and 0 without one,
+    so whether dsink includes dlse there is a matter of definition.
     """
     dlse, off = x.dlse, (x.sinks == -torch.inf)[:, None]
     for alignment in ALIGNMENTS:

@@ -79,7 +79,7 @@ def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong", fo
     """Return lines that say which batches, heads, queries, keys and columns are wrong.
 
     If the implementation declares its tile, the lines count by tile, unless all tiles are alike.
-    form: that of a tensor as it is handed over; outputs are always dense.
+    form: the form of a tensor that is handed over; outputs are always dense.
     """
     axes = names_of_axes(name, form)
     if axes is None or bad.dim() != len(axes):

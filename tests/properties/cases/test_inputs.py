@@ -247,7 +247,7 @@ def test_query_heads_of_a_group_pick_the_same_key():
 
 @pytest.mark.parametrize("hides", [dict(), dict(bias="matrix", bias_mask="dead_row"), dict(seqlen_k=0)])
 def test_dlse_is_0_where_a_row_sees_neither_a_key_nor_a_sink(hides):
-    """Under either alignment, and in no other row: dsink is defined there for a finite sink only."""
+    """It is 0 so under either alignment, and in no other row."""
     c = case(seqlen_q=40, **(dict(seqlen_k=30) | hides), causal=not hides, nheads=4, sinks="some_off", dlse=True)
     x = build(c, "cpu")
     blind = torch.stack([rows_without_keys(c, alignment, x) for alignment in oracle.ALIGNMENTS]).any(0)

@@ -139,7 +139,7 @@ def test_an_input_of_any_form_is_named_by_its_own_axes(module, name, element):
 
 
 def test_an_error_of_a_law_in_one_of_two_runs_is_not_hidden():
-    """Hypothesis runs a case again after an error. If there is none then, the first one is raised."""
+    """Hypothesis runs a case again after an error. The error is raised if there is none then."""
 
     def law(n):
         if n == 0:

@@ -351,7 +351,7 @@ def test_ctrl_c_ends_the_judging_process_at_once(tmp_path):
             judging.law(LAW, impl)
         assert judging._process.pid == 0
     signal.signal(signal.SIGINT, handler)
-    assert descriptors() == before
+    assert descriptors() <= before  # one of another test may have been closed meanwhile
 
 
 @pytest.mark.thorough
