@@ -16,7 +16,7 @@ from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import hidden_of, mask_of, variant_of
+from flash_attest.properties.cases.features import mask_of, seen_of, variant_of
 from flash_attest.properties.cases.fitting import MULTIPLES
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.random_tensors import RandomTensors
@@ -201,8 +201,5 @@ class Trial:
         return mask_of(case, self.impl.causal_alignment).visible(case.seqlen_q, case.seqlen_k, device=self.device)
 
     def seen(self) -> torch.Tensor:
-        """Return bool, broadcastable to (b, h, sq, sk): which keys each query sees, without those
-        that are hidden. (A bias may hide more.)
-        """
-        hidden = hidden_of(self.case, self.x)
-        return self.visible() if hidden is None else self.visible() & ~hidden
+        """Return which keys each query sees: seen_of() of features.py."""
+        return seen_of(self.case, self.impl.causal_alignment, self.x)

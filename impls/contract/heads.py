@@ -47,7 +47,9 @@ def usual(order: torch.Tensor | None, outputs: Any) -> Any:
 
 
 def permuted(record: Any, order: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the tensors with query heads, permuted. A bias may have one head for all."""
+    """Return the tensors of a record or a dict that have query heads, permuted. A bias may have one
+    head for all.
+    """
     return {
         name: tensor.index_select(DIMENSION[name], order.to(tensor.device))
         for name, tensor in record.items()

@@ -27,10 +27,10 @@ FORMAT = "flash-attest power, rows, 1"
 class Row:
     """One planted bug.
 
-    kills: how many laws kill it. laws: their names, those first that kill the fewest bugs; possibly
-    not all. searched: the verdict of the law that it names in more cases, "" if it was not tried in
-    more. peers: peer -> its verdict. detail: what the first law says, with the case. finished:
-    whether every law and every peer has a verdict.
+    kills: how many laws kill it. laws: their names, those first that kill the fewest bugs of its
+    file; possibly not all. searched: the verdict of the law that it names in more cases, "" if it
+    was not tried in more. peers: peer -> its verdict. detail: what the first law says, with the
+    case. finished: whether every law and every peer has a verdict.
     """
 
     kills: int = 0
@@ -136,7 +136,7 @@ def tables_of(files: Iterable[Path]) -> list[Table]:
 
 def _joined(tables: Iterable[Table]) -> list[Table]:
     """Return one table for each environment. Raises RecordError for a bug with rows in two files,
-    as a row need not name all of its laws.
+    as nothing says which of them counts.
     """
     joined: list[Table] = []
     for new in tables:

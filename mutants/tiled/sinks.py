@@ -170,6 +170,6 @@ MUTANTS = [
         law="test_no_keys_give_zero",
         edits=((P_SINK, P_SINK + " * (lse > sinks[:, None, None])"),),
         smallest=ONE | dict(seqlen_k=0),
-        story="the backward exits early where a query sees no key, so dsink lacks the dlse of that row",
+        story="a row whose lse is its sink is taken for one that is not needed, but its dlse belongs to dsink",
     ),
 ]

@@ -15,7 +15,7 @@ import torch
 from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.case import ADDED, BIAS_MASKS, OF_NUMBERS, Case
-from flash_attest.properties.cases.features import hidden_of, mask_of
+from flash_attest.properties.cases.features import mask_of, seen_of
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
 FIRST = 4  # the largest number of first keys that first_and_window leaves visible in each row
@@ -84,9 +84,7 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
 
 def rows_without_keys(case: Case, alignment: str, x: Inputs) -> torch.Tensor:
     """Return bool (b, h, sq): which queries see no key, by position, bias and hidden keys."""
-    seen = mask_of(case, alignment).visible(case.seqlen_q, case.seqlen_k, device=x.q.device)
-    if (hidden := hidden_of(case, x)) is not None:
-        seen = seen & ~hidden
+    seen = seen_of(case, alignment, x)
     if x.bias is not None:
         seen = seen & ~hidden_entries(x.bias)
     return ~seen.any(dim=-1).expand(case.batch, case.nheads, case.seqlen_q)

@@ -336,6 +336,14 @@ def hidden_of(case: Case, x: Inputs) -> torch.Tensor | None:
     return hidden[..., : case.seqlen_k].repeat_interleave(case.nheads // case.nheads_k, 1)
 
 
+def seen_of(case: Case, alignment: str, x: Inputs) -> torch.Tensor:
+    """Return bool, broadcastable to (b, h, sq, sk): which keys each query sees, without those that
+    are hidden. (A bias may hide more.)
+    """
+    seen = mask_of(case, alignment).visible(case.seqlen_q, case.seqlen_k, device=x.q.device)
+    return seen if (hidden := hidden_of(case, x)) is None else seen & ~hidden
+
+
 def _of_part(case: Case, part: Part) -> dict[str, Any]:
     return {feature.name: getattr(case, feature.name) for feature in _TABLE if feature.part is part}
 

@@ -176,7 +176,7 @@ class Search:
     def _conclude_flaky(self, flaky: FlakyFailure | FlakyReplay) -> Found:
         """Return the result of a search in which one case had different results in two runs.
 
-        Raises what stopped one of the runs, if that was not a failure of the law.
+        If no case has broken the law, raises what stopped one of the two runs.
         """
         if not self.failures:
             if self.undecided:  # memory sufficed in only one run of the case

@@ -1,5 +1,6 @@
 """A deterministic failure is not called a race if another of its findings comes first."""
 
+import re
 from dataclasses import replace
 from itertools import count
 
@@ -8,6 +9,7 @@ import torch
 
 from flash_attest.emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
 from flash_attest.impls import (
+    python_tiled,
     python_tiled_cache,
     python_tiled_merge,
     python_tiled_padded,
@@ -15,6 +17,7 @@ from flash_attest.impls import (
     python_tiled_varlen,
     torch_math,
 )
+from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import LawBroken, Undecided, findings_of
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
@@ -136,6 +139,59 @@ def test_an_input_of_any_form_is_named_by_its_own_axes(module, name, element):
     result = judge(laws()["test_inputs_come_back_unchanged"], wrong, Plan(examples=4, try_contract=False, small=True))
     assert result.verdict == FAIL and result.reason.startswith(f"{element} changed from "), result.reason
     assert " to 5 during the call (1 of " in result.reason
+
+
+def judged_where(impl, case, **changed):
+    """Return the result of the same law on a changed implementation, in one case."""
+    wrong = replace(impl, traced=False, **changed)
+    plan = Plan(try_contract=False, case=parse_case(case))
+    return judge(laws()["test_inputs_come_back_unchanged"], wrong, plan)
+
+
+def test_a_new_key_that_is_not_appended_is_no_change():
+    impl = python_tiled_cache.IMPL
+
+    def forward(q, k, v, **keywords):
+        return impl.forward(q, k.clone(), v.clone(), **keywords)
+
+    case = "seqlen_q=1 seqlen_k=3 headdim=4 dtype=float32 append=1"
+    result = judged_where(impl, case, forward=forward, backward=None)
+    assert re.match(r"k\[slot=\d j=2 h=0 d=0\] is nan after the call, should be -?\d", result.reason), result.reason
+
+
+def test_a_change_by_one_ulp_shows_both_numbers():
+    def forward(q, k, v):
+        q.view(-1)[0] = torch.nextafter(q.view(-1)[0], torch.tensor(9.0))
+        return torch_math.forward(q, k, v)[0]
+
+    result = judged_where(implementation(forward), "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float32")
+    before, now = re.search(r"changed from (\S+) to (\S+) during", result.reason).groups()
+    assert before != now, result.reason
+
+
+def test_heads_have_the_numbers_of_the_suite():
+    """Head 1 of the kernel is head 3 of 6, where heads of a group are not neighbours."""
+
+    def forward(q, k, v):
+        q[:, :, 1] += 1
+        return torch_math.forward(q, k.repeat(1, 1, 3, 1), v.repeat(1, 1, 3, 1))[0]
+
+    impl = implementation(forward, supports=dict(dtypes={torch.float32}, headdims={8}, gqa=True), gqa_order="modulo")
+    result = judged_where(impl, "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float32 nheads=6 nheads_k=2")
+    assert result.reason.startswith("q[b=0 i=0 h=3 d=0] changed from "), result.reason
+
+
+def test_v_inside_k_is_not_reported_beside_k():
+    impl = python_tiled.IMPL
+
+    def forward(q, k, v, **keywords):
+        result = impl.forward(q, k, v, **keywords)
+        k[..., -1] += 1
+        return result
+
+    case = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 headdim_v=16 shared_kv=True"
+    result = judged_where(impl, case, forward=forward)
+    assert result.reason.startswith("k[b=0 j=0 h=0 d=63] changed from ") and "around v" not in result.message
 
 
 def test_an_error_of_a_law_in_one_of_two_runs_is_not_hidden():
