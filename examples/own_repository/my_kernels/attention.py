@@ -8,7 +8,7 @@ BLOCK_M, BLOCK_N = 32, 32  # rows of q, and of k and v, in a tile
 HEADDIMS = (16, 32, 64)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["seqlen"])  # compiled once for all lengths
 def attention_kernel(
     q, k, v, out, lse, seqlen, scale,
     CAUSAL: tl.constexpr, HEADDIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
