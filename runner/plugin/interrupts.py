@@ -21,18 +21,23 @@ from flash_attest.interrupted import SIGNALS, Interrupted, interrupt
 EARLY = 2  # exit status before there is a session: pytest's for an interrupted run
 
 
-def exit_early() -> None:
+def exit_early(at_once: bool = False) -> None:
     """Until a run is configured, end this process on Ctrl-C without a traceback.
 
-    A worker has not received Ctrl-C until here (`pytest_sessionstart`).
+    A worker has not received Ctrl-C until here (`pytest_sessionstart`). It ends at once, as pytest
+    would print the traceback of an exit while it is configured.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _exit)
+        signal.signal(signal.SIGINT, _end if at_once else _exit)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _exit(number: int, frame: object) -> None:
     sys.exit(EARLY)
+
+
+def _end(number: int, frame: object) -> None:
+    os._exit(EARLY)
 
 
 USUAL = (signal.default_int_handler, signal.SIG_DFL, interrupt, _exit)  # handlers that are replaced
@@ -55,8 +60,7 @@ class Interrupts:
             return
         if hasattr(self.config, "workerinput"):  # a worker, which its controller ends
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-                exit_early()
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+                exit_early(at_once=True)
             return
         for number in SIGNALS:
             if signal.getsignal(number) in USUAL:
@@ -91,6 +95,8 @@ class Interrupts:
 
         A signal that comes here ends the run at the next hook, when pytest can end it in order.
         """
+        if signal.getsignal(signal.SIGINT) is _end:  # in a worker, which pytest can end in order from here on
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._waits += 1
         try:

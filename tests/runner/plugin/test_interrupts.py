@@ -127,6 +127,24 @@ def test_workers_start_without_the_signal_and_the_run_ends_after_that():
         signal.signal(signal.SIGINT, handler)
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_a_worker_ends_at_once_until_its_session_has_started(started):
+    fork = os.fork()
+    if fork == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupts = Interrupts(SimpleNamespace(workerinput={}))
+        interrupts.install()
+        try:
+            if started:
+                next(interrupts.pytest_sessionstart())
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            os._exit(3)
+        os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == (3 if started else 2)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)

@@ -95,23 +95,18 @@ def test_a_neighbour_changes_no_failure(neighbour):
 
 
 RECORDING = """
-from pathlib import Path
+from dataclasses import replace
 
-from flash_attest.runner.judge import Judge
-from tests.plugins.good import IMPL
-
-write_down = Judge.write_down
+from tests.plugins.good import IMPL as GOOD
 
 
-def recorded(self, text):
-    write_down(self, text)
-    test, case = text.split(" ", 1)
-    if test.endswith("[good]"):
-        with open(Path({folder!r}) / test.split("::")[1], "a") as file:
-            file.write(case + "\\n")
+def forward(q, k, v):
+    with open({file!r}, "a") as file:
+        file.write(f"{{tuple(q.shape)}} {{q.dtype}} {{q.double().sum().item()!r}}\\n")
+    return GOOD.forward(q, k, v)
 
 
-Judge.write_down = recorded
+IMPL = replace(GOOD, forward=forward)
 """
 
 
@@ -124,11 +119,10 @@ def test_runs_judge_the_same_cases(tmp_path):
     options = {"alone": (), "beside": (f"--impl-from={odd_plugin(tmp_path)}", "-n", "2")}
     cases = {}
     for name, more in options.items():
-        recording, folder = tmp_path / f"{name}.py", tmp_path / name
-        folder.mkdir()
-        recording.write_text(RECORDING.format(folder=str(folder)))
+        recording, calls = tmp_path / f"{name}.py", tmp_path / f"{name}.calls"
+        recording.write_text(RECORDING.format(file=str(calls)))
         run = attest(*more, f"--impl-from={recording}", "properties/test_forward.py", "properties/test_memory.py",
                      report=tmp_path / "report")  # fmt: skip
         assert run.returncode == 0, run.stdout
-        cases[name] = {file.name: file.read_text() for file in folder.iterdir() if "contract" not in file.name}
-    assert len(cases["alone"]) == 6 and cases["alone"] == cases["beside"]
+        cases[name] = {*calls.read_text().splitlines()}
+    assert len(cases["alone"]) > 60 and cases["alone"] == cases["beside"]
