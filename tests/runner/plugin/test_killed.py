@@ -29,7 +29,10 @@ CHOSEN = (
     *("properties/test_contract.py", "properties/test_forward.py", "--hypothesis-profile", "smoke"),
 )
 MOMENTS = 20  # for each signal
-SAME = ("verdict", "reason", "why", "cases", "worst_z", "smallest", "tried", "findings")
+SAME = ("verdict", "reason", "why", "smallest", "findings", "tried", "cases", "worst_z")
+# A law whose failure has a known cause is not searched further, and a run that goes on does not
+# know the causes of the one before. So the last three fields of a failure may differ.
+OF_FAILURES = SAME[:-3]
 
 
 # Forks a process for each run, after the imports that would take most of its time.
@@ -101,7 +104,10 @@ def decided(report: Path) -> dict[str, dict]:
 
 
 def compared(entries: dict[str, dict]) -> dict[str, tuple]:
-    return {name: tuple(entry[field] for field in SAME) for name, entry in entries.items()}
+    return {
+        name: tuple(entry[field] for field in (OF_FAILURES if entry["verdict"] == "fail" else SAME))
+        for name, entry in entries.items()
+    }
 
 
 @pytest.fixture(scope="module")
