@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from flash_attest.impls.contract.call import public_outputs
-from flash_attest.impls.contract.heads import order_of, permuted
+from flash_attest.impls.contract.heads import order_of, usual
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.tensors import Inputs, Outputs, from_layout, public_input
 from flash_attest.properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
@@ -60,11 +60,10 @@ def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
     impl, case, form = trial.impl, trial.case, trial.impl.supports.form
     order = order_of(impl, case.nheads, case.nheads_k)
 
-    def usual(tensor: torch.Tensor) -> torch.Tensor:
-        tensor = public_input(impl, name, tensor)
-        return tensor if order is None else permuted({name: tensor}, order.argsort()).get(name, tensor)
-
-    changed, now, left = map(usual, (there.changed(), there.tensor, there.left()))
+    changed, now, left = (
+        usual(order, {name: public_input(impl, name, tensor)})[name]
+        for tensor in (there.changed(), there.tensor, there.left())
+    )
     if not bool(changed.any()):
         return (
             f"{plural(there.written(), 'element')} around {name} (margins, gaps between rows) changed in the call",

@@ -39,7 +39,7 @@ def ordered(impl: Implementation, x: Any) -> Any:
 
 
 def usual(order: torch.Tensor | None, outputs: Any) -> Any:
-    """Return Outputs (public layout) with query heads in the suite's order.
+    """Return Outputs, or a dict of tensors, (public layout) with query heads in the suite's order.
 
     order: what `order_of` returns.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from flash_attest.impls.contract.tensors import TABLES
 from flash_attest.properties.trial import Trial
 
 AXES = {  # the name of each dimension of a tensor
@@ -15,8 +16,7 @@ AXES = {  # the name of each dimension of a tensor
     "sum of dk": ("b", "h", "d"),
     **dict.fromkeys(("dbias", "bias", "block_mask"), ("b", "h", "i", "j")),
     "kv_indices": ("b", "i", "h", "slot"),
-    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_seqlens"), ("b",)),
-    "cache_batch_idx": ("b",),
+    **dict.fromkeys(TABLES, ("b",)),
     "block_table": ("b", "column"),
     **dict.fromkeys(("k_new", "v_new"), ("b", "j", "h", "d")),
     "out_parts": ("part", "b", "i", "h", "d"),
